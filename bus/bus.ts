@@ -1,0 +1,158 @@
+/**
+ * The bus as the actors see it: the one interface between what is decided and what carries it.
+ *
+ * `bus/nats.ts` implements it on JetStream. Nothing outside `bus/` imports a NATS package, and no actor
+ * depends on more than this page, so a simulated bus can stand in for the real one.
+ */
+import type { FlowSubject } from './subjects.ts';
+import type {
+  Address,
+  ContextName,
+  FlowRef,
+  Incarnation,
+  PackId,
+  Principal,
+} from '../schemas/ids.ts';
+import type { ClaimEntry, DecisionKind, RunEntry } from '../schemas/flow.ts';
+import type { JobKind } from '../schemas/job.ts';
+
+/** One stored entry of a flow's log. `at` is the stream's timestamp in epoch ms; `body` is parsed JSON, not yet trusted. */
+export type Entry = FlowSubject & { seq: number; at: number; body: unknown };
+
+export type Appended = { seq: number; at: number };
+
+/** What a fence answers to who lost it: the sequence that stands in the way. */
+export class FenceLost extends Error {
+  override readonly name = 'FenceLost';
+  readonly last: number;
+  constructor(last: number) {
+    super(`another decision stands at sequence ${last}`);
+    this.last = last;
+  }
+}
+
+/** A running follow: entries arrive in order, each once, from the sequence asked for. */
+export interface Follower {
+  /** Reads again what the log stored since the last entry delivered: for who suspects a gap. */
+  poke(): void;
+  stop(): void;
+}
+
+export interface FlowLog {
+  /**
+   * Appends a decision fenced by the last decision its writer has folded (0: none).
+   * Resolves after the commit; throws FenceLost when another decision was first. A lost acknowledgement
+   * is resolved by reading the log, so "it threw" means "it is not there".
+   */
+  decide(ref: FlowRef, kind: DecisionKind, body: object, expected: number): Promise<Appended>;
+  /** Claims or voids a pack; exactly one of all claims and voids of a pack wins. */
+  claim(ref: FlowRef, pack: PackId, body: ClaimEntry): Promise<Appended>;
+  /** Appends what happened; never fenced. */
+  fact(ref: FlowRef, pack: PackId, body: RunEntry): Promise<Appended>;
+  /** All entries of one flow stored so far, in order, from `from` (default: the first). */
+  read(ref: FlowRef, from?: number): AsyncIterable<Entry>;
+  /** Entries from `from` on, past and future, until stopped. */
+  follow(ref: FlowRef, from: number, onEntry: (entry: Entry) => void): Follower;
+  /** The last decision of a flow, or of one kind in it; undefined when there is none. */
+  lastDecision(ref: FlowRef, kind?: DecisionKind): Promise<Entry | undefined>;
+  /** Live decisions of one flow from now on: what a runner watches while it executes. */
+  watchDecisions(ref: FlowRef, onEntry: (entry: Entry) => void): Subscription;
+}
+
+export interface Subscription {
+  stop(): void;
+}
+
+/** One message of a work queue. It wakes; the log decides. */
+export interface QueueMessage {
+  subject: string;
+  data: Uint8Array;
+  /** The queue stream's sequence and timestamp (epoch ms) of the message. */
+  seq: number;
+  at: number;
+  deliveries: number;
+  ack(): void;
+  /** Deliver again after the delay. */
+  nak(delayMs: number): void;
+  /** Never deliver again. */
+  term(reason: string): void;
+  /** Still at it: starts the ack wait anew. */
+  working(): void;
+}
+
+export type QueueName =
+  | { queue: 'deploy' }
+  | { queue: 'assign' }
+  | { queue: 'jobs'; context: ContextName; class: JobKind };
+
+export interface Consumption {
+  stop(): Promise<void>;
+}
+
+export interface Queues {
+  /**
+   * Calls `handle` for each message, at most `inFlight()` unacknowledged at a time; survives reconnects,
+   * and a handler that throws means a nak with back-off, never the end of the loop.
+   */
+  consume(
+    queue: QueueName,
+    options: { inFlight: number },
+    handle: (message: QueueMessage) => Promise<void>,
+  ): Promise<Consumption>;
+  publish(subject: string, body: object): Promise<Appended>;
+  publishBytes(subject: string, data: Uint8Array): Promise<Appended>;
+}
+
+export type KvEntry = { key: string; value: unknown; revision: number; at: number };
+
+/** Compare-and-set failed: the revision that stands. */
+export class RevisionLost extends Error {
+  override readonly name = 'RevisionLost';
+}
+
+/** A bucket of JSON values; keys are any text, escaped inside. */
+export interface Kv {
+  get(key: string): Promise<KvEntry | undefined>;
+  put(key: string, value: unknown): Promise<number>;
+  /** Throws RevisionLost when the key exists. */
+  create(key: string, value: unknown): Promise<number>;
+  /** Throws RevisionLost when the revision is not the last. */
+  update(key: string, value: unknown, revision: number): Promise<number>;
+  delete(key: string, revision?: number): Promise<void>;
+  /** Keys that start with the prefix, sorted. */
+  list(prefix?: string): Promise<string[]>;
+  /** All entries now, then every change; `undefined` value = deleted. Control plane only. */
+  watch(onChange: (key: string, entry: KvEntry | undefined) => void): Promise<Subscription>;
+}
+
+export type LinkState = { up: boolean; sinceMs: number };
+
+export interface Link {
+  state(): LinkState;
+  onChange(listener: (state: LinkState) => void): Subscription;
+}
+
+export type Incoming = {
+  subject: string;
+  data: Uint8Array;
+  /** Who asked, as the server vouches for it; undefined where the server says nothing. */
+  caller: Principal | undefined;
+  reply?: (body: object) => void;
+};
+
+export interface Bus {
+  readonly principal: Principal;
+  readonly address: Address;
+  readonly incarnation: Incarnation;
+  readonly link: Link;
+  readonly log: FlowLog;
+  readonly queues: Queues;
+  kv(bucket: string): Kv;
+  /** Bus time, epoch ms: the stream's clock as this process last saw it, carried on by its monotonic clock. */
+  now(): number;
+  publish(subject: string, body: object): void;
+  subscribe(subject: string, onMessage: (message: Incoming) => void): Subscription;
+  /** Rejects with HeroError `unreachable` when nobody answers in time. */
+  request(subject: string, body: object | Uint8Array, timeoutMs?: number): Promise<unknown>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,38 @@
+/** Files a person may look at: the home's config, the data folder's `bus.json`, and `up`'s options. */
+import { z } from 'zod';
+import { JobKind } from './job.ts';
+
+/** `<home>/config.json`. */
+export const HomeConfig = z.object({
+  v: z.literal(1).default(1),
+  name: z.string().optional(),
+  server: z.string().nullable().default(null),
+  context: z.string().nullable().default(null),
+});
+export type HomeConfig = z.infer<typeof HomeConfig>;
+
+/** `<data>/bus.json` (INTERFACES 4): written when the bus answers, removed at stop. */
+export const BusFile = z.object({
+  url: z.string(),
+  web: z.string().nullable(),
+  ca: z.string().nullable(),
+  join_creds: z.string(),
+  account: z.string(),
+  pid: z.int(),
+  version: z.string(),
+});
+export type BusFile = z.infer<typeof BusFile>;
+
+export const Durability = z.enum(['fsync', 'relaxed', 'replicated']);
+export type Durability = z.infer<typeof Durability>;
+
+export const Role = z.enum(['ledger', 'roster', 'coord', 'supervisor', 'runner']);
+export type Role = z.infer<typeof Role>;
+
+/** `--runners class=n[@ctx+ctx]`: n jobs of the class at a time; of all contexts when none is named. */
+export const RunnerConfig = z.object({
+  class: JobKind,
+  slots: z.int().min(1).max(1024),
+  contexts: z.array(z.string()).default([]),
+});
+export type RunnerConfig = z.infer<typeof RunnerConfig>;

@@ -1,0 +1,197 @@
+/**
+ * The flow's log: every record that may stand in `HB_FLOW`, and the flow object people see.
+ *
+ * Decisions (`main`) are fenced and written by the control plane or the assignee of the term. Claims and
+ * voids share a fence for each pack. Facts (`run`) are never fenced. `at` and `seq` are the stream's, not
+ * in the bodies. Readers accept every earlier `v` and ignore unknown fields.
+ */
+import { z } from 'zod';
+import { CommandVerb } from './command.ts';
+import { Capability } from './deployment.ts';
+import { ErrorRecord } from './errors.ts';
+import { Address, FlowId, Incarnation, JobNumber, PackId, Principal } from './ids.ts';
+import { Begun, JobKind, JobStatus, Result, TypedJson } from './job.ts';
+
+const Header = z.object({ v: z.literal(1), inc: Incarnation });
+
+/** By a coord. The envelope is the signed bytes as they came; `policy` is what they were judged by. */
+export const DeployEntry = Header.extend({
+  envelope: z.string(),
+  engine: z.string(),
+  ledger_revision: z.int(),
+  submitted_by: z.array(Principal),
+  /** Rights of the context at `ledger_revision`, so that every fold of the log judges alike. */
+  allowed: z.array(Capability),
+  coords: z.array(Address),
+});
+
+/** By a coord. Its sequence is the term. */
+export const AssignEntry = Header.extend({
+  node: Address,
+  reason: z.string(),
+});
+
+/** A job as planned: first sight of `n`, or a further attempt of it. */
+export const PlannedJob = z.object({
+  n: JobNumber,
+  attempt: z.int().min(1),
+  kind: JobKind,
+  name: z.string(),
+  /** SHA-256 of the spec's canonical bytes, hex; only at the first sight of `n`. */
+  digest: z.string().optional(),
+  /** The pack the job travels in, or null with the reason why none does yet. */
+  pack: PackId.nullable(),
+  unplaced: z.string().optional(),
+  /** Why there is another attempt: the earlier one was lost, or it failed and has retries left. */
+  because: z.enum(['lost', 'retry', 'void', 'command']).optional(),
+  line: z.int().optional(),
+});
+export type PlannedJob = z.infer<typeof PlannedJob>;
+
+export const PlannedPack = z.object({ pack: PackId, class: JobKind, node: Address });
+export type PlannedPack = z.infer<typeof PlannedPack>;
+
+/** By the assignee. `gone` are attempts declared lost without another try: the job has failed. */
+export const PlanEntry = Header.extend({
+  term: z.int(),
+  jobs: z.array(PlannedJob),
+  packs: z.array(PlannedPack),
+  gone: z.array(z.object({ n: JobNumber, attempt: z.int(), error: ErrorRecord })).default([]),
+});
+export type PlanEntry = z.infer<typeof PlanEntry>;
+
+/** By the assignee: a question of the script that the log cannot answer, with its answer. */
+export const CallEntry = Header.extend({
+  term: z.int(),
+  /** Ordinal of the recorded call in the script's run, from 0. */
+  k: z.int().min(0),
+  name: z.string(),
+  args: TypedJson,
+  answer: TypedJson.nullable(),
+  error: ErrorRecord.nullable(),
+});
+
+/** By the assignee: an absolute deadline in bus time, epoch ms, of the k-th recorded call. */
+export const TimerEntry = Header.extend({ term: z.int(), k: z.int().min(0), due_ms: z.int() });
+
+export const EndStatus = z.enum(['completed', 'failed', 'cancelled', 'refused']);
+export type EndStatus = z.infer<typeof EndStatus>;
+
+/** By the assignee, once. `value` is the flow's value as JSON (typed as args). */
+export const EndEntry = Header.extend({
+  term: z.int(),
+  status: EndStatus,
+  value: z.unknown(),
+  error: ErrorRecord.nullable(),
+});
+
+/** By a coord, from a verified signed command. `flow`, when job is null. */
+export const CommandEntry = Header.extend({
+  verb: CommandVerb,
+  job: JobNumber.nullable(),
+  reason: z.string().nullable(),
+  by: z.array(Principal),
+  envelope: z.string(),
+});
+
+export const DECISIONS = {
+  deploy: DeployEntry,
+  assign: AssignEntry,
+  plan: PlanEntry,
+  call: CallEntry,
+  timer: TimerEntry,
+  end: EndEntry,
+  cancel: CommandEntry,
+  retry: CommandEntry,
+  pause: CommandEntry,
+  resume: CommandEntry,
+} as const;
+export type DecisionKind = keyof typeof DECISIONS;
+export const isDecisionKind = (kind: string): kind is DecisionKind =>
+  Object.hasOwn(DECISIONS, kind);
+
+/** On `claim.<pack>`: the runner's claim with the jobs it begins at once, or the assignee's void. */
+export const ClaimEntry = z.discriminatedUnion('type', [
+  Header.extend({ type: z.literal('claim'), runner: z.string(), begun: z.array(Begun) }),
+  Header.extend({ type: z.literal('void'), term: z.int(), reason: z.string() }),
+]);
+export type ClaimEntry = z.infer<typeof ClaimEntry>;
+
+/** On `run`: what a runner did. */
+export const RunEntry = Header.extend({
+  runner: z.string(),
+  begun: z.array(Begun).default([]),
+  results: z.array(Result).default([]),
+});
+export type RunEntry = z.infer<typeof RunEntry>;
+
+export const FlowStatus = z.enum([
+  'received',
+  'placing',
+  'unplaced',
+  'running',
+  'paused',
+  'cancelling',
+  'completed',
+  'failed',
+  'cancelled',
+  'refused',
+]);
+export type FlowStatus = z.infer<typeof FlowStatus>;
+export const isEnded = (status: FlowStatus): boolean =>
+  status === 'completed' || status === 'failed' || status === 'cancelled' || status === 'refused';
+
+const NullableTime = z.iso.datetime().nullable();
+
+/** A job as people see it (INTERFACES 2). */
+export const Job = z.object({
+  job: z.string(),
+  kind: JobKind,
+  name: z.string(),
+  status: JobStatus,
+  node: Address.nullable(),
+  attempt: z.int(),
+  value: z.unknown(),
+  error: ErrorRecord.nullable(),
+  created_at: NullableTime,
+  started_at: NullableTime,
+  ended_at: NullableTime,
+});
+export type Job = z.infer<typeof Job>;
+
+/** A flow as people see it (INTERFACES 2). */
+export const Flow = z.object({
+  flow: FlowId,
+  context: z.string(),
+  status: FlowStatus,
+  value: z.unknown(),
+  error: ErrorRecord.nullable(),
+  submitted_by: z.array(Principal),
+  supervisor: Address.nullable(),
+  created_at: NullableTime,
+  ended_at: NullableTime,
+  jobs: z.array(Job),
+});
+export type Flow = z.infer<typeof Flow>;
+
+/** On `hb.refused.<ctx>.<envelope digest>`: a message that never became a flow, or a refused command. */
+export const Refusal = z.object({
+  v: z.literal(1),
+  context: z.string(),
+  /** Digest of the message's bytes, base32 like a flow id: the last token of its subject. */
+  envelope: z.string(),
+  /** The flow id its payload would have had; null when the payload could not be read. */
+  flow: FlowId.nullable(),
+  error: ErrorRecord,
+  signers: z.array(z.string()).default([]),
+});
+export type Refusal = z.infer<typeof Refusal>;
+
+/** On `hb.assign.<addr>`: wakes a supervisor; the log says what it is woken for. */
+export const AssignWake = z.object({
+  v: z.literal(1),
+  context: z.string(),
+  flow: FlowId,
+  term: z.int(),
+});
+export type AssignWake = z.infer<typeof AssignWake>;

@@ -1,0 +1,115 @@
+/**
+ * Jobs: what a script asks for (`JobSpec`), how it travels to a runner (`Pack`), how it ends (`Result`).
+ *
+ * A job is data in the fold of its flow, not an actor. Its spec is derived from the signed script at each
+ * replay; the log holds only the spec's digest, the queue message the spec itself.
+ */
+import { z } from 'zod';
+import { Capability } from './deployment.ts';
+import { ErrorRecord } from './errors.ts';
+import { Address, ContextName, FlowId, Incarnation, JobNumber, PackId } from './ids.ts';
+
+export const JobKind = z.enum(['process', 'container', 'vm', 'wasm', 'script', 'sal']);
+export type JobKind = z.infer<typeof JobKind>;
+
+/** Typed JSON text (schemas/json.ts): integers are i64, numbers with `.` or `e` are f64, null is unit. */
+export const TypedJson = z.string();
+
+/** A process whose command line is run on a node. Times in milliseconds. */
+export const ProcessPayload = z.object({
+  cmd: z.string().min(1),
+  args: z.array(z.string()).default([]),
+  env: z.record(z.string(), z.string()).default({}),
+  cwd: z.string().nullable().default(null),
+  stdin: z.string().nullable().default(null),
+  ok_codes: z.array(z.int().min(0).max(255)).min(1).default([0]),
+});
+export type ProcessPayload = z.infer<typeof ProcessPayload>;
+
+/** One operation of a SAL, `family.operation`, with its arguments as typed JSON text. */
+export const SalPayload = z.object({
+  op: z.string().regex(/^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$/),
+  args: TypedJson,
+});
+export type SalPayload = z.infer<typeof SalPayload>;
+
+/** How many times a lost attempt may be followed by another (DESIGN 5.6). */
+export const LOST_ATTEMPTS_MAX = 5;
+export const RETRIES_MAX = 100;
+export const BACKOFF_MAX_MS = 5 * 60_000;
+
+export const JobSpec = z.object({
+  v: z.literal(1),
+  kind: JobKind,
+  /** For people; unique names are not required. */
+  name: z.string().max(128),
+  payload: z.unknown(),
+  needs: z.array(Capability).max(16),
+  /** A selector of INTERFACES 3, or null for any node. */
+  on: z.string().max(512).nullable(),
+  timeout_ms: z.int().min(1).nullable(),
+  retries: z.int().min(0).max(RETRIES_MAX),
+  backoff_ms: z.int().min(0).max(BACKOFF_MAX_MS),
+  after: z.array(JobNumber).max(10_000),
+  idempotent: z.boolean(),
+});
+export type JobSpec = z.infer<typeof JobSpec>;
+
+/** One job of a pack as a runner gets it. */
+export const PackedJob = z.object({ n: JobNumber, attempt: z.int().min(1), spec: JobSpec });
+export type PackedJob = z.infer<typeof PackedJob>;
+
+/** The message on `hb.jobs.<ctx>.<class>.<addr>`: it only wakes and carries payloads, the log decides. */
+export const Pack = z.object({
+  v: z.literal(1),
+  context: ContextName,
+  flow: FlowId,
+  pack: PackId,
+  /** Sequence of the plan that made the pack. */
+  plan: z.int().min(1),
+  node: Address,
+  caller: z.string(),
+  jobs: z.array(PackedJob).min(1),
+});
+export type Pack = z.infer<typeof Pack>;
+
+export const Outcome = z.enum(['completed', 'failed', 'timeout', 'cancelled']);
+export type Outcome = z.infer<typeof Outcome>;
+
+export const JobStatus = z.enum([
+  'waiting',
+  'unplaced',
+  'pending',
+  'running',
+  'completed',
+  'failed',
+  'timeout',
+  'cancelled',
+]);
+export type JobStatus = z.infer<typeof JobStatus>;
+
+/** A known end of an attempt, as its runner reports it. Times are bus time in epoch ms. */
+export const Result = z.object({
+  n: JobNumber,
+  attempt: z.int().min(1),
+  outcome: Outcome,
+  value: TypedJson.nullable(),
+  error: ErrorRecord.nullable(),
+  started_ms: z.int(),
+  ended_ms: z.int(),
+});
+export type Result = z.infer<typeof Result>;
+
+/** Which attempt of which job a runner begins: written ahead of the deed. */
+export const Begun = z.object({ n: JobNumber, attempt: z.int().min(1) });
+export type Begun = z.infer<typeof Begun>;
+
+/** Output of jobs on `hb.logs.<ctx>.<flow>.<n>`: many lines a message. `at` is bus time in epoch ms. */
+export const LogLines = z.object({
+  v: z.literal(1),
+  inc: Incarnation,
+  lines: z.array(
+    z.object({ stream: z.enum(['stdout', 'stderr', 'log']), line: z.string(), at: z.int() }),
+  ),
+});
+export type LogLines = z.infer<typeof LogLines>;

@@ -1,0 +1,128 @@
+/** The ledger's records and its request/reply messages (`hb.ledger.<verb>`). */
+import { z } from 'zod';
+import { Capability } from './deployment.ts';
+import { ErrorRecord } from './errors.ts';
+import { Address, ContextName, FlowId, Principal } from './ids.ts';
+import { JobKind } from './job.ts';
+
+export const REGISTER_PAYLOAD_TYPE = 'application/vnd.herobus.register+json';
+export const LEDGER_PAYLOAD_TYPE = 'application/vnd.herobus.ledger+json';
+
+export const PrincipalKind = z.enum(['user', 'node']);
+export type PrincipalKind = z.infer<typeof PrincipalKind>;
+export const PrincipalStatus = z.enum(['pending', 'registered', 'revoked']);
+
+/** Bucket `ledger_principals`, key `<kind>_<U…>`: one key may be a user and a node. */
+export const PrincipalRecord = z.object({
+  v: z.literal(1),
+  principal: Principal,
+  kind: PrincipalKind,
+  name: z.string(),
+  address: Address,
+  status: PrincipalStatus,
+  /** `coord` may decide for the control plane. */
+  roles: z.array(z.enum(['coord', 'admin'])).default([]),
+  created_ms: z.int(),
+  by: z.string(),
+});
+export type PrincipalRecord = z.infer<typeof PrincipalRecord>;
+
+/** Who must sign a deployment: `m` executors, among them all of `required`. */
+export const SigningPolicy = z.object({
+  m: z.int().min(1).max(16).default(1),
+  required: z.array(Principal).default([]),
+});
+export type SigningPolicy = z.infer<typeof SigningPolicy>;
+
+/** Bucket `ledger_contexts`, key = the context's name. */
+export const ContextRecord = z.object({
+  v: z.literal(1),
+  context: ContextName,
+  admins: z.array(Principal),
+  executors: z.array(Principal),
+  readers: z.array(Principal),
+  policy: SigningPolicy,
+  allowed: z.array(Capability),
+  created_ms: z.int(),
+});
+export type ContextRecord = z.infer<typeof ContextRecord>;
+
+export const ContextRole = z.enum(['admin', 'executor', 'reader']);
+export type ContextRole = z.infer<typeof ContextRole>;
+
+export const ChallengeRequest = z.object({ principal: Principal });
+export const Challenge = z.object({ nonce: z.string(), expires_at: z.iso.datetime() });
+
+export const RegisterPayload = z.object({
+  v: z.literal(1),
+  principal: Principal,
+  nonce: z.string(),
+  kind: PrincipalKind,
+  name: z.string().max(128),
+  token: z.string().nullable().default(null),
+});
+export type RegisterPayload = z.infer<typeof RegisterPayload>;
+
+export const RegisterReply = z.discriminatedUnion('status', [
+  z.object({ status: z.literal('registered'), jwt: z.string(), address: Address }),
+  z.object({ status: z.literal('pending') }),
+]);
+export type RegisterReply = z.infer<typeof RegisterReply>;
+
+/** A pull consumer on the flow log for the caller, gone after 60 s without a pull. */
+export const FollowRequest = z.object({
+  context: ContextName,
+  flow: FlowId.nullable().default(null),
+  from: z.int().min(1).nullable().default(null),
+});
+export type FollowRequest = z.infer<typeof FollowRequest>;
+
+/** A node's own queue: its wake-ups, or the packs of one class of one context. */
+export const QueueRequest = z.discriminatedUnion('queue', [
+  z.object({ queue: z.literal('assign') }),
+  z.object({ queue: z.literal('jobs'), context: ContextName, class: JobKind }),
+]);
+export type QueueRequest = z.infer<typeof QueueRequest>;
+
+export const ConsumerReply = z.object({ stream: z.string(), consumer: z.string() });
+export type ConsumerReply = z.infer<typeof ConsumerReply>;
+
+/** A change of the ledger, signed by who wants it (`hb.ledger.change`, a DSSE envelope). */
+export const LedgerChange = z.discriminatedUnion('change', [
+  z.object({ change: z.literal('context_create'), context: ContextName }),
+  z.object({
+    change: z.literal('context_grant'),
+    context: ContextName,
+    principal: Principal,
+    role: ContextRole,
+  }),
+  z.object({
+    change: z.literal('context_revoke'),
+    context: ContextName,
+    principal: Principal,
+    role: ContextRole,
+  }),
+]);
+export type LedgerChange = z.infer<typeof LedgerChange>;
+
+export const LedgerChangePayload = z.object({
+  v: z.literal(1),
+  change: LedgerChange,
+  reason: z.string().max(1024).nullable().default(null),
+  nonce: z.string().min(8).max(128),
+  issued_at: z.iso.datetime(),
+});
+export type LedgerChangePayload = z.infer<typeof LedgerChangePayload>;
+
+export const LedgerError = z.object({
+  code: z.string(),
+  message: z.string(),
+  fix: z.string().nullable().default(null),
+  cause: ErrorRecord.nullable().optional(),
+});
+
+/** Every reply of the ledger is one of the two. */
+export const LedgerReply = z.union([
+  z.object({ ok: z.unknown() }),
+  z.object({ error: LedgerError }),
+]);
