@@ -14,15 +14,12 @@ import { Begun, JobKind, JobStatus, Result, TypedJson } from './job.ts';
 
 const Header = z.object({ v: z.literal(1), inc: Incarnation });
 
-/** By a coord. The envelope is the signed bytes as they came; `policy` is what they were judged by. */
+/** By a coord. The envelope is the signed bytes as they came; it is judged at `ledger_revision`. */
 export const DeployEntry = Header.extend({
   envelope: z.string(),
   engine: z.string(),
   ledger_revision: z.int(),
   submitted_by: z.array(Principal),
-  /** Rights of the context at `ledger_revision`, so that every fold of the log judges alike. */
-  allowed: z.array(Capability),
-  coords: z.array(Address),
 });
 
 /** By a coord. Its sequence is the term. */
@@ -31,32 +28,54 @@ export const AssignEntry = Header.extend({
   reason: z.string(),
 });
 
-/** A job as planned: first sight of `n`, or a further attempt of it. */
-export const PlannedJob = z.object({
+/** Why a job is planned again: its attempt was lost, it failed and has retries left, its pack was void. */
+export const PlanReason = z.enum(['lost', 'retry', 'void', 'ready']);
+export type PlanReason = z.infer<typeof PlanReason>;
+
+/** A job at its first sight: all the fold must know of it without running the script. */
+export const NewJob = z.object({
   n: JobNumber,
-  attempt: z.int().min(1),
   kind: JobKind,
   name: z.string(),
-  /** SHA-256 of the spec's canonical bytes, hex; only at the first sight of `n`. */
-  digest: z.string().optional(),
-  /** The pack the job travels in, or null with the reason why none does yet. */
-  pack: PackId.nullable(),
-  unplaced: z.string().optional(),
-  /** Why there is another attempt: the earlier one was lost, or it failed and has retries left. */
-  because: z.enum(['lost', 'retry', 'void', 'command']).optional(),
-  line: z.int().optional(),
+  /** SHA-256 of the spec's canonical bytes, lower-case hex. */
+  digest: z.string(),
+  line: z.int(),
+  retries: z.int().default(0),
+  backoff_ms: z.int().default(0),
+  idempotent: z.boolean().default(false),
+  after: z.array(JobNumber).default([]),
 });
-export type PlannedJob = z.infer<typeof PlannedJob>;
+export type NewJob = z.infer<typeof NewJob>;
+
+/** An attempt given to a pack, or, with `pack` null, the reason why no node can have it now. */
+export const Placement = z.object({
+  n: JobNumber,
+  attempt: z.int().min(1),
+  pack: PackId.nullable(),
+  unplaced: z.string().nullable().default(null),
+  because: PlanReason.nullable().default(null),
+});
+export type Placement = z.infer<typeof Placement>;
 
 export const PlannedPack = z.object({ pack: PackId, class: JobKind, node: Address });
 export type PlannedPack = z.infer<typeof PlannedPack>;
 
-/** By the assignee. `gone` are attempts declared lost without another try: the job has failed. */
+/** A job the supervisor gives up: its attempt is lost for good, or what it waits for has failed. */
+export const Gone = z.object({
+  n: JobNumber,
+  attempt: z.int().min(1),
+  outcome: z.enum(['failed', 'cancelled']),
+  error: ErrorRecord,
+});
+export type Gone = z.infer<typeof Gone>;
+
+/** By the assignee: new jobs, attempts given to packs, jobs given up. */
 export const PlanEntry = Header.extend({
   term: z.int(),
-  jobs: z.array(PlannedJob),
-  packs: z.array(PlannedPack),
-  gone: z.array(z.object({ n: JobNumber, attempt: z.int(), error: ErrorRecord })).default([]),
+  jobs: z.array(NewJob).default([]),
+  placed: z.array(Placement).default([]),
+  packs: z.array(PlannedPack).default([]),
+  gone: z.array(Gone).default([]),
 });
 export type PlanEntry = z.infer<typeof PlanEntry>;
 
@@ -85,7 +104,7 @@ export const EndEntry = Header.extend({
   error: ErrorRecord.nullable(),
 });
 
-/** By a coord, from a verified signed command. `flow`, when job is null. */
+/** By a coord, from a verified signed command; for the whole flow when `job` is null. */
 export const CommandEntry = Header.extend({
   verb: CommandVerb,
   job: JobNumber.nullable(),

@@ -10,7 +10,13 @@ export const LEDGER_PAYLOAD_TYPE = 'application/vnd.herobus.ledger+json';
 
 export const PrincipalKind = z.enum(['user', 'node']);
 export type PrincipalKind = z.infer<typeof PrincipalKind>;
+export const PrincipalRole = z.enum(['coord', 'admin']);
+export type PrincipalRole = z.infer<typeof PrincipalRole>;
 export const PrincipalStatus = z.enum(['pending', 'registered', 'revoked']);
+
+/** A signer's last change of one record: an older one of his never counts again, the same one is answered again. */
+export const ChangeMark = z.object({ id: z.string(), issued_at: z.iso.datetime() });
+export type ChangeMark = z.infer<typeof ChangeMark>;
 
 /** Bucket `ledger_principals`, key `<kind>_<U…>`: one key may be a user and a node. */
 export const PrincipalRecord = z.object({
@@ -21,9 +27,12 @@ export const PrincipalRecord = z.object({
   address: Address,
   status: PrincipalStatus,
   /** `coord` may decide for the control plane. */
-  roles: z.array(z.enum(['coord', 'admin'])).default([]),
+  roles: z.array(PrincipalRole).default([]),
   created_ms: z.int(),
   by: z.string(),
+  marks: z.record(z.string(), ChangeMark).optional(),
+  /** The change that made the record what it is; written with it, then copied to `ledger_changes`. */
+  last: z.lazy(() => ChangeRecord).optional(),
 });
 export type PrincipalRecord = z.infer<typeof PrincipalRecord>;
 
@@ -44,6 +53,8 @@ export const ContextRecord = z.object({
   policy: SigningPolicy,
   allowed: z.array(Capability),
   created_ms: z.int(),
+  marks: z.record(z.string(), ChangeMark).optional(),
+  last: z.lazy(() => ChangeRecord).optional(),
 });
 export type ContextRecord = z.infer<typeof ContextRecord>;
 
@@ -74,6 +85,8 @@ export const FollowRequest = z.object({
   context: ContextName,
   flow: FlowId.nullable().default(null),
   from: z.int().min(1).nullable().default(null),
+  /** The log (default), what its jobs print, or what the context refused. */
+  of: z.enum(['log', 'output', 'refused']).optional(),
 });
 export type FollowRequest = z.infer<typeof FollowRequest>;
 
@@ -102,6 +115,18 @@ export const LedgerChange = z.discriminatedUnion('change', [
     principal: Principal,
     role: ContextRole,
   }),
+  z.object({ change: z.literal('context_policy'), context: ContextName, policy: SigningPolicy }),
+  z.object({
+    change: z.literal('context_allow'),
+    context: ContextName,
+    allowed: z.array(Capability).max(256),
+  }),
+  z.object({
+    change: z.literal('principal_approve'),
+    principal: Principal,
+    kind: PrincipalKind,
+  }),
+  z.object({ change: z.literal('principal_revoke'), principal: Principal, kind: PrincipalKind }),
 ]);
 export type LedgerChange = z.infer<typeof LedgerChange>;
 
@@ -113,6 +138,42 @@ export const LedgerChangePayload = z.object({
   issued_at: z.iso.datetime(),
 });
 export type LedgerChangePayload = z.infer<typeof LedgerChangePayload>;
+
+/** Bucket `ledger_changes`: who changed what, when and why; `id` is the digest of the signed payload. */
+export const ChangeRecord = z.object({
+  v: z.literal(1),
+  id: z.string(),
+  by: Principal,
+  at_ms: z.int(),
+  reason: z.string().nullable(),
+  change: LedgerChange,
+});
+export type ChangeRecord = z.infer<typeof ChangeRecord>;
+
+/** New credentials for the caller, before the old ones end. */
+export const RenewRequest = z.object({ kind: PrincipalKind });
+export const RenewReply = z.object({ jwt: z.string() });
+
+/** All that a node judges by: the contexts the caller may see, and who may decide for the control plane. */
+export const ContextsReply = z.object({
+  contexts: z.array(ContextRecord),
+  coords: z.array(Address),
+  revision: z.int(),
+});
+export type ContextsReply = z.infer<typeof ContextsReply>;
+export const ContextRequest = z.object({ context: ContextName });
+
+/** Long lists come in pages: ask again after the last key until `next` is null. */
+export const PageRequest = z.object({
+  after: z.string().max(128).nullable().default(null),
+  limit: z.int().min(1).max(1000).default(500),
+});
+export type PageRequest = z.infer<typeof PageRequest>;
+export const PrincipalsReply = z.object({
+  principals: z.array(PrincipalRecord),
+  next: z.string().nullable(),
+});
+export type PrincipalsReply = z.infer<typeof PrincipalsReply>;
 
 export const LedgerError = z.object({
   code: z.string(),

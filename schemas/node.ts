@@ -89,3 +89,10 @@ export const RosterNode = z.object({
   beat_ms: z.int(),
 });
 export type RosterNode = z.infer<typeof RosterNode>;
+
+/** `hb.ledger.nodes`, in pages by address. */
+export const NodesReply = z.object({
+  nodes: z.array(RosterNode),
+  next: z.string().nullable(),
+});
+export type NodesReply = z.infer<typeof NodesReply>;

@@ -1,0 +1,457 @@
+/**
+ * derive: (signed script, log) -> the jobs it asks for and what it waits for. Pure and replayable.
+ *
+ * Supervisors drive it to plan jobs; whoever doubts a job runs it again and compares. Rules:
+ *   D1 the n-th spawn of the run is job n; its spec depends on the script and on logged answers only;
+ *   D2 a join is answered by the entry that ended the job, `join_any` by the lowest sequence: the answer is
+ *      the same whenever it is asked;
+ *   D3 everything else the script asks is recorded: the k-th question has the k-th answer of the log;
+ *   D4 a job or a question that differs from what the log holds is `replay_mismatch`, with the line and
+ *      both values;
+ *   D5 the script's clock is the stream time of the last thing it waited for.
+ */
+import { type ErrorRecord, failure, HeroError } from '../../schemas/errors.ts';
+import { jobId } from '../../schemas/ids.ts';
+import type { JobSpec, JobStatus } from '../../schemas/job.ts';
+import {
+  Engine,
+  type HostFn,
+  type Machine,
+  type Position,
+  prettyError,
+  RhaiError,
+  runtimeError,
+  type Value,
+} from '../../rhai/engine.ts';
+import { fromJson, toJson } from '../../rhai/json.ts';
+import { RArray, RMap } from '../../rhai/values.ts';
+import { covers } from './authorise.ts';
+import { type Question, registerFunctions, type Run } from './functions.ts';
+import { SeededRandom } from './random.ts';
+import { canonical } from './spec.ts';
+
+/** Names the semantics a flow was admitted under; a `deploy` entry pins it. */
+export const ENGINE_VERSION = 'rhai-1';
+
+/** What bounds every deployment script; each breach is `script_limit` with its figure. */
+export const SCRIPT_LIMITS = {
+  maxOperations: 100_000_000,
+  maxCallLevels: 64,
+  maxExprDepth: 64,
+  maxFunctionExprDepth: 32,
+  maxStringSize: 4 * 1024 * 1024,
+  maxArraySize: 1_000_000,
+  maxMapSize: 100_000,
+  maxTotalSize: 64 * 1024 * 1024,
+  maxVariables: 10_000,
+  maxFunctions: 1000,
+  maxModules: 64,
+} as const;
+export const SCRIPT_BYTES_MAX = 512 * 1024;
+export const JOBS_MAX = 200_000;
+const NOTES_MAX = 10_000;
+const NOTE_LENGTH_MAX = 4096;
+
+export type ScriptEnv = {
+  script: string;
+  /** Typed JSON of the arguments: an object. */
+  args: string;
+  flow: string;
+  context: string;
+  caller: string;
+  grants: readonly string[];
+  allowed: readonly string[];
+  /** Stream time of the deploy entry, epoch ms. */
+  deployedMs: number;
+  /** SHA-256 as lower-case hex; handed in, since this folder computes nothing of the outside. */
+  sha256: (text: string) => string;
+};
+
+/** A job as the log knows it, for the script: what was planned at n, and how it ended. */
+export type KnownJob = {
+  digest: string;
+  status: JobStatus;
+  endedSeq: number | null;
+  endedAt: number | null;
+  value: string | null;
+  error: ErrorRecord | null;
+};
+
+export type KnownAnswer =
+  | { type: 'call'; name: string; args: string; answer: string | null; error: ErrorRecord | null }
+  | { type: 'timer'; dueMs: number };
+
+/** The log as the script may see it. */
+export type History = {
+  job(n: number): KnownJob | undefined;
+  answer(k: number): KnownAnswer | undefined;
+  nowMs: number;
+};
+
+export type DerivedJob = { n: number; spec: JobSpec; digest: string; line: number };
+
+export type Step =
+  | { state: 'sliced' }
+  | { state: 'waiting'; jobs: number[] }
+  | { state: 'asks'; k: number; name: string; args: string; line: number }
+  | { state: 'sleeps'; k: number; ms: number }
+  | { state: 'until'; dueMs: number }
+  | { state: 'done'; value: string }
+  | { state: 'failed'; error: ErrorRecord };
+
+export type Note = { stream: 'log' | 'progress'; text: string; replayed: boolean };
+
+/** A breach of D4: not an error of the script's, so no script can catch it. */
+class ReplayMismatch extends Error {}
+
+export class Derivation {
+  /** Every job spawned so far, by its number. */
+  readonly jobs: DerivedJob[] = [];
+  readonly #env: ScriptEnv;
+  readonly #random: SeededRandom;
+  readonly #args: RMap;
+  #machine: Machine | undefined;
+  #history: History = { job: () => undefined, answer: () => undefined, nowMs: 0 };
+  #clockMs: number;
+  #asked = 0;
+  #pending: { question: Question; k: number; at: Position } | undefined;
+  #notes: Note[] = [];
+  #noteCount = 0;
+  #mismatch: ReplayMismatch | undefined;
+
+  /** Throws nothing: a script that does not parse fails at the first `advance`. */
+  constructor(env: ScriptEnv) {
+    this.#env = env;
+    this.#clockMs = env.deployedMs;
+    this.#random = new SeededRandom(env.sha256(`random ${env.flow}`));
+    this.#args = fromJson(env.args) as RMap;
+  }
+
+  /** Runs the script as far as the history allows, at most about `maxOperations` at a time. */
+  advance(history: History, maxOperations: number): Step {
+    this.#history = history;
+    try {
+      this.#machine ??= this.#start();
+      return this.#run(this.#machine, maxOperations);
+    } catch (error) {
+      if (error instanceof RhaiError) return { state: 'failed', error: this.#record(error) };
+      throw error;
+    }
+  }
+
+  /** Log lines since the last call. */
+  takeNotes(): Note[] {
+    return this.#notes.splice(0);
+  }
+
+  #start(): Machine {
+    if (this.#env.script.length > SCRIPT_BYTES_MAX) {
+      throw new RhaiError('ErrorDataTooLarge', { name: 'Script' });
+    }
+    const engine = new Engine({
+      ...SCRIPT_LIMITS,
+      strictVariables: true,
+      allowEval: false,
+      onPrint: (text) => this.#note('log', text),
+      onDebug: (text) => this.#note('log', text),
+    });
+    registerFunctions(engine, this.#host(), (fn) => this.#guarded(fn));
+    const scope = [
+      { name: 'args', value: this.#args, constant: true },
+      { name: 'flow', value: this.#env.flow, constant: true },
+      { name: 'caller', value: this.#env.caller, constant: true },
+      { name: 'context', value: this.#env.context, constant: true },
+    ];
+    return engine.start(engine.compile(this.#env.script, scope), scope);
+  }
+
+  #run(machine: Machine, maxOperations: number): Step {
+    for (;;) {
+      if (this.#pending !== undefined) {
+        const step = this.#resolve(machine, this.#pending);
+        if (step !== undefined) return step;
+        this.#pending = undefined;
+      }
+      const outcome = machine.run(maxOperations);
+      if (this.#mismatch !== undefined) return this.#mismatchStep(this.#mismatch);
+      switch (outcome.state) {
+        case 'sliced':
+          return { state: 'sliced' };
+        case 'done':
+          return { state: 'done', value: toJson(outcome.value) };
+        case 'failed':
+          return { state: 'failed', error: this.#record(outcome.error) };
+        case 'suspended': {
+          const question = outcome.payload as Question;
+          const recorded = question.type === 'call' || question.type === 'sleep';
+          const k = recorded ? this.#asked++ : -1;
+          this.#pending = { question, k, at: outcome.position };
+        }
+      }
+    }
+  }
+
+  /** Answers the pending question from the history; returns what is missing when it cannot. */
+  #resolve(
+    machine: Machine,
+    { question, k, at }: { question: Question; k: number; at: Position },
+  ): Step | undefined {
+    try {
+      if (question.type === 'call' || question.type === 'sleep') {
+        return this.#resolveRecorded(machine, question, k, at);
+      }
+      const value = this.#joined(question, at);
+      if (value === undefined) return { state: 'waiting', jobs: jobsOf(question) };
+      machine.resume(value);
+    } catch (error) {
+      if (error instanceof ReplayMismatch) return this.#mismatchStep(error);
+      if (!(error instanceof RhaiError)) throw error;
+      machine.reject(error);
+    }
+    return undefined;
+  }
+
+  #resolveRecorded(
+    machine: Machine,
+    question: Extract<Question, { type: 'call' | 'sleep' }>,
+    k: number,
+    at: Position,
+  ): Step | undefined {
+    const known = this.#history.answer(k);
+    if (question.type === 'sleep') {
+      if (known === undefined) return { state: 'sleeps', k, ms: question.ms };
+      if (known.type !== 'timer') throw this.#differs(at, 'sleep', known.name);
+      if (this.#history.nowMs < known.dueMs) return { state: 'until', dueMs: known.dueMs };
+      this.#clockMs = Math.max(this.#clockMs, known.dueMs);
+      machine.resume(null);
+      return undefined;
+    }
+    const { name, args } = question;
+    if (known === undefined) return { state: 'asks', k, name, args, line: at.line };
+    const asked = `${name}(${args})`;
+    const logged = known.type === 'timer' ? 'sleep' : `${known.name}(${known.args})`;
+    if (asked !== logged) throw this.#differs(at, asked, logged);
+    if (known.type === 'call' && known.error !== null) throw thrown(known.error, at, {});
+    machine.resume(known.type === 'call' ? fromJson(known.answer ?? 'null') : null);
+    return undefined;
+  }
+
+  /** The value of a join where all it needs has ended; throws the job's error. */
+  #joined(
+    question: Exclude<Question, { type: 'call' | 'sleep' }>,
+    at: Position,
+  ): Value | undefined {
+    switch (question.type) {
+      case 'join':
+        return this.#end(question.job, (n, job) => this.#valueOf(n, job, at));
+      case 'try':
+        return this.#end(question.job, (n, job) => this.#tried(n, job));
+      case 'all': {
+        if (question.jobs.some((n) => this.#ended(n) === undefined)) return undefined;
+        return new RArray(
+          question.jobs.map((n) => this.#end(n, (_, job) => this.#valueOf(n, job, at)) ?? null),
+        );
+      }
+      case 'any': {
+        const ended = question.jobs.filter((n) => this.#ended(n) !== undefined);
+        const first = ended.reduce<number | undefined>(
+          (best, n) => (best === undefined || this.#endSeq(n) < this.#endSeq(best) ? n : best),
+          undefined,
+        );
+        return first === undefined
+          ? undefined
+          : this.#end(first, (n, job) => this.#valueOf(n, job, at));
+      }
+    }
+  }
+
+  #ended(n: number): KnownJob | undefined {
+    const job = this.#history.job(n);
+    return job !== undefined && job.endedSeq !== null ? job : undefined;
+  }
+
+  #endSeq(n: number): number {
+    return this.#ended(n)?.endedSeq ?? Number.POSITIVE_INFINITY;
+  }
+
+  #end(n: number, value: (n: number, job: KnownJob) => Value): Value | undefined {
+    const job = this.#ended(n);
+    if (job === undefined) return undefined;
+    this.#clockMs = Math.max(this.#clockMs, job.endedAt ?? 0);
+    return value(n, job);
+  }
+
+  #valueOf(n: number, job: KnownJob, at: Position): Value {
+    if (job.status === 'completed') return fromJson(job.value ?? 'null');
+    throw thrown(job.error ?? failure('job_failed', job.status), at, {
+      job: jobId(this.#env.flow, n),
+      name: this.jobs[n]?.spec.name ?? '',
+    });
+  }
+
+  #tried(n: number, job: KnownJob): Value {
+    const ok = job.status === 'completed';
+    const error =
+      job.error === null ? null : errorMap(job.error, { job: jobId(this.#env.flow, n) });
+    return new RMap(
+      new Map<string, Value>([
+        ['error', ok ? null : error],
+        ['ok', ok],
+        ['value', ok ? fromJson(job.value ?? 'null') : null],
+      ]),
+    );
+  }
+
+  #host(): Run {
+    return {
+      spawn: (spec, at) => this.#spawn(spec, at),
+      answer: (question, at) =>
+        question.type === 'call' || question.type === 'sleep'
+          ? undefined
+          : this.#joined(question, at),
+      jobId: (n) => jobId(this.#env.flow, n),
+      nowMs: () => this.#clockMs,
+      randomFloat: () => this.#random.float(),
+      randomUuid: () => this.#random.uuid(),
+      arg: (name) => this.#args.items.get(name),
+      require: (capability) => this.#require(capability),
+      note: (stream, text) => this.#note(stream, text),
+    };
+  }
+
+  #spawn(spec: JobSpec, at: Position): number {
+    for (const need of spec.needs) this.#require(need);
+    const n = this.jobs.length;
+    if (n >= JOBS_MAX)
+      throw new HeroError('script_limit', `a script may spawn at most ${JOBS_MAX} jobs`);
+    const digest = this.#env.sha256(canonical(spec));
+    const planned = this.#history.job(n);
+    if (planned !== undefined && planned.digest !== digest) {
+      this.#mismatch = this.#differs(
+        at,
+        `job ${n} ${digest.slice(0, 12)}… (${spec.kind} ${spec.name})`,
+        `job ${n} ${planned.digest.slice(0, 12)}…`,
+      );
+    }
+    this.jobs.push({ n, spec, digest, line: at.line });
+    return n;
+  }
+
+  #require(capability: string): void {
+    const { grants, allowed, context } = this.#env;
+    if (!covers(grants, capability)) {
+      throw new HeroError(
+        'capability_not_granted',
+        `the script needs ${capability}, which its signer did not grant: deploy it again with --grant ${capability}`,
+      );
+    }
+    if (!covers(allowed, capability)) {
+      throw new HeroError(
+        'capability_not_allowed',
+        `the script needs ${capability}, which context ${context} does not allow`,
+      );
+    }
+  }
+
+  #note(stream: 'log' | 'progress', text: string): void {
+    if (this.#noteCount >= NOTES_MAX) return;
+    this.#noteCount += 1;
+    // What a replay prints again was published before the decisions that it replays.
+    const replayed =
+      this.#history.job(this.jobs.length) !== undefined ||
+      this.#history.answer(this.#asked) !== undefined;
+    this.#notes.push({ stream, text: text.slice(0, NOTE_LENGTH_MAX), replayed });
+  }
+
+  /** Errors of our own functions reach the script as values it can catch. */
+  #guarded(fn: HostFn): HostFn {
+    return (args, at) => {
+      try {
+        return fn(args, at);
+      } catch (error) {
+        if (error instanceof HeroError) throw thrown(failure(error.code, error.message), at, {});
+        throw error;
+      }
+    };
+  }
+
+  #differs(at: Position, now: string, logged: string): ReplayMismatch {
+    return new ReplayMismatch(
+      `line ${at.line}: the script asks for ${now}, the log holds ${logged}: it is not the script that was begun`,
+    );
+  }
+
+  #mismatchStep(error: ReplayMismatch): Step {
+    return {
+      state: 'failed',
+      error: failure('replay_mismatch', error.message, { actor: 'script' }),
+    };
+  }
+
+  /** An uncaught error as a record: the job's own error stays below it as the cause. */
+  #record(error: RhaiError): ErrorRecord {
+    const innermost = innermostOf(error);
+    const text = prettyError(error, this.#env.script);
+    const where = { actor: 'script' };
+    const value = innermost.thrown;
+    if (value instanceof RMap && typeof value.items.get('code') === 'string') {
+      const job = value.items.get('job');
+      const n = typeof job === 'string' ? Number(job.split('.')[1]) : Number.NaN;
+      const cause = this.#history.job(n)?.error ?? null;
+      const message = String(value.items.get('message') ?? '');
+      const at = innermost.position.line > 0 ? `line ${innermost.position.line}: ` : '';
+      const what =
+        cause === null ? message : `job ${n} (${this.jobs[n]?.spec.name ?? '?'}): ${message}`;
+      return {
+        code: String(value.items.get('code')),
+        message: `${at}${what}`,
+        actor: 'script',
+        node: null,
+        cause,
+      };
+    }
+    return failure(codeOf(innermost), text, where);
+  }
+}
+
+function jobsOf(question: Exclude<Question, { type: 'call' | 'sleep' }>): number[] {
+  return question.type === 'join' || question.type === 'try' ? [question.job] : question.jobs;
+}
+
+function errorMap(error: ErrorRecord, extra: Record<string, string>): RMap {
+  const entries = new Map<string, Value>([
+    ['code', error.code],
+    ['message', error.message],
+    ['node', error.node],
+    ['cause', error.cause === null ? null : errorMap(error.cause, {})],
+  ]);
+  for (const [key, value] of Object.entries(extra)) entries.set(key, value);
+  return new RMap(new Map([...entries].sort(([a], [b]) => (a < b ? -1 : 1))));
+}
+
+const thrown = (error: ErrorRecord, at: Position, extra: Record<string, string>): RhaiError =>
+  runtimeError(errorMap(error, extra), at);
+
+function innermostOf(error: RhaiError): RhaiError {
+  return error.inner === undefined ? error : innermostOf(error.inner);
+}
+
+const LIMIT_KINDS: ReadonlySet<string> = new Set([
+  'ErrorTooManyOperations',
+  'ErrorTooManyVariables',
+  'ErrorTooManyModules',
+  'ErrorStackOverflow',
+  'ErrorDataTooLarge',
+  'ErrorTerminated',
+]);
+const PARSE_LIMITS: ReadonlySet<string> = new Set([
+  'ExprTooDeep',
+  'TooManyFunctions',
+  'LiteralTooLarge',
+]);
+
+function codeOf(error: RhaiError): 'script_limit' | 'script_syntax' | 'script_failed' {
+  if (LIMIT_KINDS.has(error.kind)) return 'script_limit';
+  if (error.kind !== 'ErrorParsing') return 'script_failed';
+  return PARSE_LIMITS.has(error.details.parse ?? '') ? 'script_limit' : 'script_syntax';
+}

@@ -1,0 +1,235 @@
+/**
+ * plan: (fold, derived jobs, roster) -> the next plan decision, or nothing to plan. Pure.
+ *
+ * All placing, packing, retrying and giving up of jobs is decided here, from the log and the roster, so
+ * that a supervisor that takes over plans exactly as the one before would have.
+ */
+import { failure } from '../../schemas/errors.ts';
+import type { Gone, NewJob, Placement, PlannedPack, PlanReason } from '../../schemas/flow.ts';
+import { jobId } from '../../schemas/ids.ts';
+import { type JobSpec, LOST_ATTEMPTS_MAX } from '../../schemas/job.ts';
+import type { RosterNode } from '../../schemas/node.ts';
+import type { DerivedJob } from './derive.ts';
+import type { FlowState, JobState, PackState } from './fold.ts';
+import { explain, fitting, type Load, type Need, place } from './place.ts';
+import type { Worklist } from './worklist.ts';
+
+/** Jobs of one pack at most: one claim, one message; larger ones hold up other nodes' runners. */
+export const PACK_JOBS_MAX = 50;
+/** Packs a node's runner should get at least for each slot, so that a slow pack holds up little. */
+const PACKS_PER_SLOT = 2;
+/** Items of one plan decision at most, so that an entry stays well under 256 KiB. */
+export const PLAN_ITEMS_MAX = 600;
+
+export type PlanInput = {
+  flow: string;
+  context: string;
+  state: FlowState;
+  work: Worklist;
+  derived: readonly DerivedJob[];
+  roster: readonly RosterNode[];
+  load: Load;
+  nowMs: number;
+  /** Is the claimer of this pack gone for good (its node dead, or its incarnation replaced)? */
+  isLost(pack: PackState): boolean;
+};
+
+export type Plan = {
+  jobs: NewJob[];
+  placed: Placement[];
+  packs: PlannedPack[];
+  gone: Gone[];
+  /** What goes into each pack, for the messages that follow the commit. */
+  contents: Map<string, { n: number; attempt: number }[]>;
+  /** More is to be planned than one entry may hold. */
+  more: boolean;
+};
+
+type Candidate = {
+  n: number;
+  attempt: number;
+  spec: JobSpec;
+  because: PlanReason | null;
+  alone: boolean;
+};
+
+/** The next plan, or undefined when nothing is to be planned now. */
+export function nextPlan(input: PlanInput): Plan | undefined {
+  const plan: Plan = {
+    jobs: [],
+    placed: [],
+    packs: [],
+    gone: [],
+    contents: new Map(),
+    more: false,
+  };
+  const candidates: Candidate[] = [];
+  admitNewJobs(input, plan, candidates);
+  reviewLoose(input, plan, candidates);
+  reviewPacks(input, plan, candidates);
+  pack(input, plan, candidates);
+  const empty = plan.jobs.length + plan.placed.length + plan.gone.length === 0;
+  return empty ? undefined : plan;
+}
+
+/** When the next retry falls due, epoch ms of bus time; undefined when none waits. */
+export function nextRetryMs(state: FlowState, work: Worklist): number | undefined {
+  let next: number | undefined;
+  for (const n of work.loose) {
+    const retryAt = state.jobs[n]?.retryAt;
+    if (typeof retryAt === 'number' && (next === undefined || retryAt < next)) next = retryAt;
+  }
+  return next;
+}
+
+function admitNewJobs({ state, derived }: PlanInput, plan: Plan, candidates: Candidate[]): void {
+  const from = state.jobs.length;
+  const to = Math.min(derived.length, from + PLAN_ITEMS_MAX);
+  plan.more = to < derived.length;
+  for (const job of derived.slice(from, to)) {
+    const { kind, name, retries, backoff_ms, idempotent, after } = job.spec;
+    const { n, digest, line } = job;
+    plan.jobs.push({ n, kind, name, digest, line, retries, backoff_ms, idempotent, after });
+    if (after.length === 0)
+      candidates.push({ n, attempt: 1, spec: job.spec, because: null, alone: false });
+  }
+}
+
+function reviewLoose(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
+  const { state, work, derived, nowMs } = input;
+  for (const n of work.loose) {
+    const job = state.jobs[n];
+    const spec = derived[n]?.spec;
+    if (job === undefined || spec === undefined) continue;
+    const alone = job.lost > 0;
+    if (job.retryAt !== null) {
+      if (job.retryAt > nowMs) continue;
+      candidates.push({ n, attempt: job.attempt + 1, spec, because: 'retry', alone });
+    } else if (job.begunAt === null) {
+      const blocked = blockedBy(input, job);
+      if (blocked === 'waits') continue;
+      if (blocked !== undefined) plan.gone.push(blocked);
+      else candidates.push({ n, attempt: job.attempt, spec, because: reasonOf(job), alone });
+    }
+  }
+}
+
+const reasonOf = (job: JobState): PlanReason | null =>
+  job.pack !== null ? 'void' : job.status === 'waiting' ? 'ready' : null;
+
+/** Whether what the job waits for is still open, or has failed so that the job can never run. */
+function blockedBy({ state, flow }: PlanInput, job: JobState): 'waits' | Gone | undefined {
+  for (const other of job.spec.after) {
+    const before = state.jobs[other];
+    if (before === undefined || before.endedSeq === null) return 'waits';
+    if (before.status !== 'completed') {
+      const message = `${jobId(flow, other)} (${before.spec.name}), which it was to run after, ended ${before.status}`;
+      const error = failure('cancelled', message, { actor: 'supervisor' }, before.error);
+      return { n: job.n, attempt: job.attempt, outcome: 'cancelled', error };
+    }
+  }
+  return undefined;
+}
+
+/** Packs whose claimer is gone: what was not begun moves on, what was begun is lost. */
+function reviewPacks(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
+  const { state, work, derived } = input;
+  for (const claimed of work.openPacks(state)) {
+    if (claimed.state !== 'claimed' || !input.isLost(claimed)) continue;
+    for (const n of claimed.jobs) {
+      const job = state.jobs[n];
+      const spec = derived[n]?.spec;
+      if (job === undefined || spec === undefined) continue;
+      if (job.pack !== claimed.pack || job.endedSeq !== null || job.retryAt !== null) continue;
+      if (job.begunAt === null) {
+        candidates.push({ n, attempt: job.attempt, spec, because: 'void', alone: job.lost > 0 });
+      } else if (spec.idempotent && job.lost < LOST_ATTEMPTS_MAX) {
+        candidates.push({ n, attempt: job.attempt + 1, spec, because: 'lost', alone: true });
+      } else {
+        plan.gone.push(outcomeUnknown(job, claimed, spec.idempotent));
+      }
+    }
+  }
+}
+
+function outcomeUnknown(job: JobState, claimed: PackState, idempotent: boolean): Gone {
+  const why = idempotent
+    ? `its runner died with it ${job.lost + 1} times`
+    : 'it is not marked idempotent, so it is not run again';
+  const message = `attempt ${job.attempt} was begun by ${claimed.claim?.runner ?? 'a runner'}, which was lost before it reported; ${why}`;
+  const error = failure('outcome_unknown', message, { actor: 'supervisor', node: claimed.node });
+  return { n: job.n, attempt: job.attempt, outcome: 'failed', error };
+}
+
+/** Gives candidates to packs: alike needs go together, spread over the nodes that fit by their slots. */
+function pack(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
+  const groups = new Map<string, Candidate[]>();
+  for (const candidate of candidates) {
+    const { kind, on, needs } = candidate.spec;
+    const key = candidate.alone ? `alone ${candidate.n}` : JSON.stringify([kind, on, needs]);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [candidate]);
+    else group.push(candidate);
+  }
+  const given = new Map<string, number>();
+  for (const group of groups.values()) packGroup(input, plan, group, given);
+}
+
+function packGroup(
+  input: PlanInput,
+  plan: Plan,
+  group: Candidate[],
+  given: Map<string, number>,
+): void {
+  const { roster, context, state } = input;
+  const spec = group[0]?.spec;
+  if (spec === undefined) return;
+  const need: Need = { on: spec.on, capabilities: spec.needs, class: spec.kind, context };
+  const load: Load = (address) => input.load(address) + (given.get(address) ?? 0);
+  const size = packSize(group.length, fitting(need, roster));
+  for (let from = 0; from < group.length; from += size) {
+    const members = group.slice(from, from + size);
+    const found = place(need, roster, load);
+    if ('reasons' in found) {
+      for (const member of members) leaveUnplaced(state, plan, member, explain(found.reasons));
+      continue;
+    }
+    const { address } = found.node;
+    const id = `p${state.packCount + plan.packs.length}`;
+    given.set(address, (given.get(address) ?? 0) + members.length);
+    plan.packs.push({ pack: id, class: spec.kind, node: address });
+    plan.contents.set(
+      id,
+      members.map(({ n, attempt }) => ({ n, attempt })),
+    );
+    for (const { n, attempt, because } of members) {
+      plan.placed.push({ n, attempt, pack: id, unplaced: null, because });
+    }
+  }
+}
+
+function packSize(count: number, nodes: { slots: number }[]): number {
+  const slots = nodes.reduce((sum, node) => sum + node.slots, 0);
+  return Math.min(
+    PACK_JOBS_MAX,
+    Math.max(1, Math.ceil(count / Math.max(1, slots * PACKS_PER_SLOT))),
+  );
+}
+
+/** Says why a job has no node, once: the same reason again is no news for the log. */
+function leaveUnplaced(
+  state: FlowState,
+  plan: Plan,
+  { n, attempt, because }: Candidate,
+  reason: string,
+): void {
+  const job = state.jobs[n];
+  if (
+    job !== undefined &&
+    job.status === 'unplaced' &&
+    job.unplaced === reason &&
+    job.attempt === attempt
+  )
+    return;
+  plan.placed.push({ n, attempt, pack: null, unplaced: reason.slice(0, 1024), because });
+}

@@ -1,0 +1,67 @@
+/**
+ * What of a flow wants a supervisor's attention, kept as the log is folded, so that a flow of many jobs is
+ * not searched at every fact. Derived from the fold alone; rebuilt by replaying the same changes.
+ */
+import type { Change, FlowState } from './fold.ts';
+
+export class Worklist {
+  /** Jobs in no live pack: new, waiting, unplaced, to be retried, or in a void pack. */
+  readonly loose = new Set<number>();
+  /** Jobs that have not ended, and packs that may still hold some of them. */
+  readonly open = new Set<number>();
+  readonly packs = new Set<string>();
+  /** Jobs that ended since `takeEnded` was last called, in log order: what the script may wait for. */
+  #ended: number[] = [];
+
+  takeEnded(): number[] {
+    return this.#ended.splice(0);
+  }
+
+  note(state: FlowState, changes: readonly Change[]): void {
+    for (const change of changes) {
+      switch (change.type) {
+        case 'job':
+          this.#noteJob(state, change.n);
+          break;
+        case 'jobEnded':
+          this.#ended.push(change.n);
+          this.open.delete(change.n);
+          this.loose.delete(change.n);
+          break;
+        case 'packVoid':
+          this.packs.delete(change.pack);
+          for (const n of state.packs[change.pack]?.jobs ?? []) this.#noteJob(state, n);
+          break;
+        default:
+      }
+    }
+  }
+
+  #noteJob(state: FlowState, n: number): void {
+    const job = state.jobs[n];
+    if (job === undefined || job.endedSeq !== null) return;
+    this.open.add(n);
+    const pack = job.pack === null ? undefined : state.packs[job.pack];
+    const loose = pack === undefined || job.retryAt !== null || pack.state === 'void';
+    if (loose) this.loose.add(n);
+    else {
+      this.loose.delete(n);
+      this.packs.add(pack.pack);
+    }
+  }
+
+  /** Open packs; those whose jobs have all ended or moved on are dropped on the way. */
+  *openPacks(state: FlowState): Iterable<FlowState['packs'][string]> {
+    for (const id of this.packs) {
+      const pack = state.packs[id];
+      const live =
+        pack !== undefined &&
+        pack.jobs.some((n) => {
+          const job = state.jobs[n];
+          return job?.pack === id && job.endedSeq === null && job.retryAt === null;
+        });
+      if (live) yield pack;
+      else this.packs.delete(id);
+    }
+  }
+}
