@@ -1,0 +1,353 @@
+/**
+ * The embedded nats-server: a child process that lives and dies with this one.
+ *
+ * Here: its configuration, start, readiness, restart with back-off, orderly stop, the kept port. Which
+ * binary is bus/server-binary.ts; whom it trusts is bus/credentials.ts; that only one `up` uses a data
+ * folder is bus/data-lock.ts, taken here because the store must not be opened twice.
+ *
+ * S1 The server never outlives this process (setpriv --pdeathsig), and one that did is ended first.
+ * S2 The port is chosen once and kept in the data folder: clients and nodes hold its address.
+ * S3 A server that dies is started again, for ever, until `stop`.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, readFile, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isMainThread } from 'node:worker_threads';
+import type { Durability } from '../schemas/config.ts';
+import { HeroError } from '../schemas/errors.ts';
+import { readIfThere, writeAtomic } from './atomic-file.ts';
+import { backoffMs } from './backoff.ts';
+import { lockData, type DataLock } from './data-lock.ts';
+import { isRunning, portHolder, startedWith } from './processes.ts';
+import { findServerBinary, type ServerBinary } from './server-binary.ts';
+
+/** Whom the server trusts: public texts only, made by bus/credentials.ts. */
+export type ServerTrust = {
+  operatorJwt: string;
+  systemAccount: string;
+  /** Account public key -> account JWT. */
+  accounts: ReadonlyMap<string, string>;
+};
+
+export type ClusterOptions = {
+  /** Unique in the cluster. */
+  serverName: string;
+  clusterName: string;
+  /** `host:port` for routes. */
+  listen: string;
+  routes: string[];
+};
+
+export type ServerOptions = {
+  dataDir: string;
+  trust: ServerTrust;
+  durability: Durability;
+  /** Default 127.0.0.1. */
+  host?: string;
+  cluster?: ClusterOptions;
+};
+
+export type EmbeddedServer = {
+  /** `nats://host:port`, the same for the life of the data folder. */
+  readonly url: string;
+  readonly version: string;
+  /** The child's pid; undefined while it is being started again. */
+  pid(): number | undefined;
+  /** How many times it was started again. */
+  restarts(): number;
+  stop(): Promise<void>;
+};
+
+const READY_TIMEOUT_MS = 60_000;
+const READY_POLL_MS = 10;
+const STOP_DEADLINE_MS = 10_000;
+const RESTART = { firstMs: 100, capMs: 5_000 };
+/** A server that ran this long was well: the next death starts the back-off anew. */
+const WELL_AFTER_MS = 30_000;
+const STDERR_KEPT = 8 * 1024;
+/** An envelope of 1 MiB and the log entry that carries it. */
+const MAX_PAYLOAD_BYTES = 2 * 1024 * 1024;
+/** A JWT with hundreds of permissions travels in one CONNECT line (reference/bus.md 1). */
+const MAX_CONTROL_LINE_BYTES = 65_536;
+
+type Paths = { dir: string; config: string; log: string; port: string; ports: string };
+
+type Running = { child: ChildProcess; pid: number; port: number };
+
+/** Starts the server of a data folder and resolves when it answers. */
+export async function startServer(options: ServerOptions): Promise<EmbeddedServer> {
+  if (!isMainThread) {
+    throw new HeroError(
+      'internal',
+      'the death signal follows the spawning thread: use the main one',
+    );
+  }
+  const binary = await findServerBinary();
+  const lock = await lockData(options.dataDir);
+  const paths = pathsOf(options.dataDir);
+  try {
+    await mkdir(paths.ports, { recursive: true, mode: 0o700 });
+    await endLeftovers(paths.config);
+    const running = await launch(binary, options, paths, await keptPort(paths));
+    await writeAtomic(paths.port, `${running.port}\n`, 0o644);
+    return keepRunning(binary, options, paths, lock, running);
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+}
+
+function pathsOf(dataDir: string): Paths {
+  const dir = resolve(dataDir, 'nats');
+  return {
+    dir,
+    config: join(dir, 'server.conf'),
+    log: join(dir, 'server.log'),
+    port: join(dir, 'port'),
+    ports: join(dir, 'ports'),
+  };
+}
+
+function keepRunning(
+  binary: ServerBinary,
+  options: ServerOptions,
+  paths: Paths,
+  lock: DataLock,
+  first: Running,
+): EmbeddedServer {
+  const { port } = first;
+  const stopping = new AbortController();
+  let current: Running | undefined = first;
+  let restarts = 0;
+
+  async function supervise(): Promise<void> {
+    let attempt = 0;
+    while (!stopping.signal.aborted) {
+      const startedAt = performance.now();
+      if (current !== undefined) await exited(current.child);
+      current = undefined;
+      if (performance.now() - startedAt > WELL_AFTER_MS) attempt = 0;
+      await sleep(backoffMs(attempt++, RESTART), undefined, { signal: stopping.signal }).catch(
+        () => undefined,
+      );
+      if (stopping.signal.aborted) return;
+      // A start that fails is only the next round of this loop (S3); the server's log says why.
+      current = await launch(binary, options, paths, port).catch(() => undefined);
+      if (current !== undefined) restarts++;
+    }
+  }
+
+  const supervision = supervise();
+  return {
+    url: `nats://${hostInUrl(options.host)}:${port}`,
+    version: binary.version,
+    pid: () => current?.pid,
+    restarts: () => restarts,
+    stop: async () => {
+      stopping.abort();
+      if (current !== undefined) await endChild(current.child);
+      await supervision;
+      // A launch that was under way when the stop came has finished by now.
+      if (current !== undefined) await endChild(current.child);
+      await lock.release();
+    },
+  };
+}
+
+function hostInUrl(host = '127.0.0.1'): string {
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+/** The port of earlier starts, or -1 for one that the system picks. */
+async function keptPort(paths: Paths): Promise<number> {
+  const text = await readIfThere(paths.port);
+  return text === undefined ? -1 : Number.parseInt(text, 10);
+}
+
+async function assertPortFree(host: string, port: number, paths: Paths): Promise<void> {
+  const probe = createServer();
+  probe.listen({ host, port });
+  try {
+    await once(probe, 'listening');
+  } catch (cause) {
+    const holder = (await portHolder(port)) ?? 'another process';
+    throw new HeroError('unreachable', `port ${port} of ${host} is held by ${holder}`, {
+      cause,
+      fix: `End it, or remove ${paths.port} to take another port (clients must then be told).`,
+    });
+  }
+  probe.close();
+  await once(probe, 'close');
+}
+
+/** Ends servers that still run on this store: their parent was killed before they were. */
+async function endLeftovers(config: string): Promise<void> {
+  for (const pid of await startedWith(config)) {
+    signal(pid, 'SIGTERM');
+    const deadline = performance.now() + STOP_DEADLINE_MS;
+    while (await isRunning(pid)) {
+      if (performance.now() > deadline) signal(pid, 'SIGKILL');
+      await sleep(READY_POLL_MS);
+    }
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch {
+    // It ended in between.
+  }
+}
+
+async function launch(
+  binary: ServerBinary,
+  options: ServerOptions,
+  paths: Paths,
+  port: number,
+): Promise<Running> {
+  if (port > 0) await assertPortFree(options.host ?? '127.0.0.1', port, paths);
+  await rm(paths.ports, { recursive: true, force: true });
+  await mkdir(paths.ports, { recursive: true, mode: 0o700 });
+  await writeAtomic(paths.config, configText(options, paths, port), 0o600);
+  const args = ['-c', paths.config, '--ports_file_dir', paths.ports];
+  const { child, errors } = await spawnBound(binary.file, args);
+  try {
+    const pid = child.pid;
+    if (pid === undefined) throw new HeroError('unreachable', 'the server could not be started');
+    return { child, pid, port: await readyPort(child, pid, paths, errors) };
+  } catch (error) {
+    await endChild(child);
+    throw error;
+  }
+}
+
+/** Spawns so that the kernel kills the child with us (S1); without setpriv `endLeftovers` must do. */
+async function spawnBound(
+  file: string,
+  args: string[],
+): Promise<{ child: ChildProcess; errors: () => string }> {
+  let errors = '';
+  const start = (command: string, all: string[]) => {
+    const child = spawn(command, all, { stdio: ['ignore', 'ignore', 'pipe'] });
+    child.stderr?.on('data', (data: Buffer) => {
+      errors = (errors + data.toString()).slice(-STDERR_KEPT);
+    });
+    return child;
+  };
+  let child = start('setpriv', ['--pdeathsig', 'KILL', file, ...args]);
+  try {
+    await once(child, 'spawn');
+  } catch {
+    child = start(file, args);
+    await once(child, 'spawn');
+  }
+  return { child, errors: () => errors };
+}
+
+function hasExited(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null;
+}
+
+async function exited(child: ChildProcess): Promise<void> {
+  if (!hasExited(child)) await once(child, 'exit');
+}
+
+async function endChild(child: ChildProcess): Promise<void> {
+  if (hasExited(child)) return;
+  const gone = once(child, 'exit');
+  child.kill('SIGTERM');
+  const deadline = setTimeout(() => child.kill('SIGKILL'), STOP_DEADLINE_MS);
+  await gone;
+  clearTimeout(deadline);
+}
+
+/** The port the server says it listens on: written by it when it accepts clients. */
+async function readyPort(
+  child: ChildProcess,
+  pid: number,
+  paths: Paths,
+  errors: () => string,
+): Promise<number> {
+  const file = join(paths.ports, `nats-server_${pid}.ports`);
+  const deadline = performance.now() + READY_TIMEOUT_MS;
+  while (performance.now() < deadline) {
+    if (hasExited(child)) {
+      throw new HeroError(
+        'unreachable',
+        `nats-server ended at its start: ${await lastWords(paths, errors)}`,
+        {
+          fix: `See ${paths.log}.`,
+        },
+      );
+    }
+    const port = portIn(await readIfThere(file));
+    if (port !== undefined) return port;
+    await sleep(READY_POLL_MS);
+  }
+  throw new HeroError(
+    'unreachable',
+    `nats-server was not ready within ${READY_TIMEOUT_MS / 1000} s`,
+    {
+      fix: `See ${paths.log}.`,
+    },
+  );
+}
+
+/** The file may be seen half written. */
+function portIn(text: string | undefined): number | undefined {
+  const match = /"nats":\s*\[\s*"[a-z]+:\/\/[^"]*:(\d+)"/.exec(text ?? '');
+  return match?.[1] === undefined || !text?.trimEnd().endsWith('}') ? undefined : Number(match[1]);
+}
+
+async function lastWords(paths: Paths, errors: () => string): Promise<string> {
+  const log = await readFile(paths.log, 'utf8').catch(() => '');
+  const fatal = log.split('\n').findLast((line) => /\[(FTL|ERR)\]/.test(line));
+  return (errors().trim() || fatal || 'it gave no reason').slice(-1024);
+}
+
+/** Quotes and backslashes are the two characters a quoted value of this format cannot hold bare. */
+function quoted(text: string): string {
+  return `"${text.replace(/[\\"]/g, '\\$&')}"`;
+}
+
+function configText(options: ServerOptions, paths: Paths, port: number): string {
+  const { trust, cluster, durability } = options;
+  const accounts = [...trust.accounts].map(([key, jwt]) => `  ${key}: ${jwt}`);
+  const lines = [
+    '# Written by herobus at each start; changes are lost.',
+    `host: ${quoted(options.host ?? '127.0.0.1')}`,
+    `port: ${port}`,
+    `max_payload: ${MAX_PAYLOAD_BYTES}`,
+    `max_control_line: ${MAX_CONTROL_LINE_BYTES}`,
+    `log_file: ${quoted(paths.log)}`,
+    'logfile_size_limit: 8MB',
+    'logfile_max_num: 3',
+    'logtime_utc: true',
+    `operator: ${trust.operatorJwt}`,
+    `system_account: ${trust.systemAccount}`,
+    `resolver: { type: full, dir: ${quoted(join(paths.dir, 'jwt'))}, allow_delete: false, interval: "2m" }`,
+    'resolver_preload: {',
+    ...accounts,
+    '}',
+    'jetstream {',
+    `  store_dir: ${quoted(join(paths.dir, 'jetstream'))}`,
+    // Otherwise the server's own interval: replicated streams are durable by their copies.
+    ...(durability === 'fsync' ? ['  sync_interval: always'] : []),
+    '}',
+  ];
+  if (cluster !== undefined) {
+    lines.push(
+      `server_name: ${quoted(cluster.serverName)}`,
+      'cluster {',
+      `  name: ${quoted(cluster.clusterName)}`,
+      `  listen: ${quoted(cluster.listen)}`,
+      `  routes: [${cluster.routes.map(quoted).join(', ')}]`,
+      '}',
+    );
+  }
+  return `${lines.join('\n')}\n`;
+}
