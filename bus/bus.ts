@@ -57,6 +57,12 @@ export interface FlowLog {
   lastDecision(ref: FlowRef, kind?: DecisionKind): Promise<Entry | undefined>;
   /** Live decisions of one flow from now on: what a runner watches while it executes. */
   watchDecisions(ref: FlowRef, onEntry: (entry: Entry) => void): Subscription;
+  /** Live decisions of all flows from now on. Control plane only. */
+  watchAllDecisions(onEntry: (entry: Entry) => void): Subscription;
+  /** All decisions of one flow stored so far, in order: `read` without claims and facts. */
+  readDecisions(ref: FlowRef): AsyncIterable<Entry>;
+  /** The last entry of each of these kinds of every flow of a context. Control plane only. */
+  overview(context: ContextName, kinds: readonly DecisionKind[]): AsyncIterable<Entry>;
 }
 
 export interface Subscription {

@@ -177,11 +177,11 @@ const COORD_KINDS: ReadonlySet<string> = new Set([
 ] satisfies DecisionKind[]);
 
 /** Why a decision does not count by its writer and the state of the flow, or undefined when it does. */
-export function refuseDecision(
-  state: Pick<FlowState, 'deploy' | 'term' | 'end'>,
+function refuseDecision(
+  state: { deploy: unknown; term: { seq: number; node: Address } | null; end: unknown },
   kind: DecisionKind,
   writer: Address,
-  term: number | undefined,
+  term: unknown,
   authority: Authority,
 ): string | undefined {
   if (COORD_KINDS.has(kind)) {
@@ -195,6 +195,10 @@ export function refuseDecision(
   if (state.end !== null) return 'after_end';
   return undefined;
 }
+
+/** The same judgement for who folds decisions only. */
+export const authorisedDecision = (...question: Parameters<typeof refuseDecision>): boolean =>
+  refuseDecision(...question) === undefined;
 
 function foldDecision(folding: Folding, kind: string): string | undefined {
   const { state, entry, authority } = folding;
