@@ -1,0 +1,233 @@
+/**
+ * coord: takes in what users publish, and sees that every open flow has a living assignee until it ends.
+ *
+ * Coords are many and equal; all they know is derived from the log, `open_flows` and the roster:
+ *   C1 at start, and whenever the link was down, the decisions of every open flow are read again;
+ *   C2 in between, the stored decisions of all flows are followed live;
+ *   C3 a changed incarnation or a death of a node is passed to the coords of its flows.
+ */
+import type { Actor } from 'xstate';
+import type { Bus, Entry, Subscription } from '../../bus/bus.ts';
+import { open } from '../../bus/envelope.ts';
+import { Deployment } from '../../schemas/deployment.ts';
+import { ensureError } from '../../schemas/errors.ts';
+import type { FlowRef } from '../../schemas/ids.ts';
+import { parseStrictBytes } from '../../schemas/json.ts';
+import type { RosterNode } from '../../schemas/node.ts';
+import { Deadlines } from '../deadlines.ts';
+import type { Host } from '../host.ts';
+import type { Directory } from '../ledger/directory.ts';
+import { provideCoord } from './coord.effects.ts';
+import type { coordMachine } from './coord.machine.ts';
+import { intake } from './intake.ts';
+import { OpenFlows } from './open-flows.ts';
+import { emptyTrack, type Track, track } from './track.ts';
+
+export type RosterSource = {
+  nodes(): readonly RosterNode[];
+  onChange(listener: (node: RosterNode, what: string) => void): Subscription;
+};
+
+export type CoordOptions = {
+  bus: Bus;
+  host: Host;
+  directory: Directory;
+  roster: RosterSource;
+  /** What an operator should know. */
+  alarm: (message: string) => void;
+};
+
+/** Unacknowledged deploy messages at a time: enough to keep the disk busy, few enough to redeliver soon. */
+const INTAKE_IN_FLIGHT = 256;
+/** Flows whose log is read at the same time after a start or a reconnect: everything at once is a storm. */
+const REFRESH_AT_ONCE = 16;
+
+type OpenFlow = {
+  ref: FlowRef;
+  track: Track;
+  actor: Actor<typeof coordMachine>;
+  selector: string | null;
+};
+
+export async function startCoord(options: CoordOptions): Promise<{ stop: () => Promise<void> }> {
+  const coord = new Coord(options);
+  return coord.start();
+}
+
+class Coord {
+  readonly #options: CoordOptions;
+  readonly #flows = new Map<string, OpenFlow>();
+  readonly #perNode = new Map<string, number>();
+  readonly #openFlows: OpenFlows;
+  readonly #deadlines: Deadlines;
+  readonly #machine: typeof coordMachine;
+  readonly #subscriptions: Subscription[] = [];
+
+  constructor(options: CoordOptions) {
+    this.#options = options;
+    this.#openFlows = new OpenFlows(options.bus);
+    this.#deadlines = new Deadlines(options.bus);
+    this.#machine = provideCoord({
+      bus: options.bus,
+      deadlines: this.#deadlines,
+      openFlows: this.#openFlows,
+      nodes: () => options.roster.nodes(),
+      load: (address) => this.#perNode.get(address) ?? 0,
+      trackOf: (ref) => this.#flows.get(ref.flow)?.track ?? emptyTrack(),
+      selectorOf: (ref) => this.#flows.get(ref.flow)?.selector ?? null,
+      refresh: (ref) => this.#refreshSoon(ref),
+      closed: (ref) => this.#forget(ref),
+      alarm: options.alarm,
+    });
+  }
+
+  async start(): Promise<{ stop: () => Promise<void> }> {
+    const { bus, roster, directory } = this.#options;
+    this.#subscriptions.push(
+      bus.log.watchAllDecisions((entry) => this.#observe(entry)),
+      roster.onChange((node, what) => this.#rosterChanged(node, what)),
+      bus.link.onChange(({ up }) => {
+        if (up)
+          this.#refreshAll().catch((error: unknown) => this.#alarm('reading open flows', error));
+      }),
+    );
+    await this.#refreshAll();
+    const readTrack = (ref: FlowRef) => this.#read(ref);
+    const consumption = await bus.queues.consume(
+      { queue: 'deploy' },
+      { inFlight: INTAKE_IN_FLIGHT },
+      intake({ bus, directory, openFlows: this.#openFlows, readTrack }),
+    );
+    return {
+      stop: async () => {
+        await consumption.stop();
+        for (const subscription of this.#subscriptions) subscription.stop();
+        this.#deadlines.stop();
+        for (const { actor } of this.#flows.values()) actor.stop();
+      },
+    };
+  }
+
+  #alarm(what: string, error: unknown): void {
+    this.#options.alarm(`${what}: ${ensureError(error).message}`);
+  }
+
+  /** Another path to the same end: whatever was missed live is read from the log. */
+  async #refreshAll(): Promise<void> {
+    const refs = new Map<string, FlowRef>();
+    for (const ref of await this.#openFlows.list()) refs.set(ref.flow, ref);
+    for (const { ref } of this.#flows.values()) refs.set(ref.flow, ref);
+    const waiting = [...refs.values()];
+    const workers = Array.from({ length: REFRESH_AT_ONCE }, async () => {
+      for (let ref = waiting.pop(); ref !== undefined; ref = waiting.pop())
+        await this.#refresh(ref);
+    });
+    await Promise.all(workers);
+  }
+
+  #refreshSoon(ref: FlowRef): void {
+    this.#refresh(ref).catch((error: unknown) => this.#alarm(`reading flow ${ref.flow}`, error));
+  }
+
+  async #refresh(ref: FlowRef): Promise<void> {
+    const read = await this.#read(ref);
+    if (read.mainSeq === 0) {
+      // Opened, but its deploy entry was never committed: its message is still in the queue.
+      return;
+    }
+    this.#take(ref, read);
+  }
+
+  async #read(ref: FlowRef): Promise<Track> {
+    let read = emptyTrack();
+    for await (const entry of this.#options.bus.log.readDecisions(ref)) {
+      read = track(read, entry, this.#authority);
+    }
+    return read;
+  }
+
+  readonly #authority = {
+    isCoord: (address: string): boolean => this.#options.directory.coords().includes(address),
+  };
+
+  #observe(entry: Entry): void {
+    const known = this.#flows.get(entry.flow);
+    const ref = { context: entry.context, flow: entry.flow };
+    if (known === undefined) {
+      // The first decision of a flow is its deploy; anything later was missed from the beginning.
+      if (entry.lane === 'main' && entry.kind === 'deploy') {
+        this.#take(ref, track(emptyTrack(), entry, this.#authority));
+      } else if (entry.lane === 'main' && entry.kind !== 'end') this.#refreshSoon(ref);
+      return;
+    }
+    this.#take(ref, track(known.track, entry, this.#authority));
+  }
+
+  #take(ref: FlowRef, next: Track): void {
+    const known = this.#flows.get(ref.flow);
+    if (known !== undefined && next.mainSeq <= known.track.mainSeq) return;
+    const flow = known ?? this.#begin(ref, next);
+    const before = known?.track ?? emptyTrack();
+    flow.track = next;
+    this.#count(before.term?.node, next.term?.node);
+    const same =
+      before.term === next.term && before.cancelled === next.cancelled && before.end === next.end;
+    if (known === undefined || !same) flow.actor.send({ type: 'LOG', track: next });
+    if (known === undefined && next.term !== null) this.#reviewAssignee(flow, next.term.node);
+  }
+
+  /** A flow read from the log may belong to a node whose death was told before. */
+  #reviewAssignee(flow: OpenFlow, address: string): void {
+    const node = this.#options.roster.nodes().find((each) => each.address === address);
+    if (node === undefined || node.liveness === 'dead' || node.liveness === 'drained') {
+      const reason = node === undefined ? 'is not in the roster' : `is ${node.liveness}`;
+      flow.actor.send({ type: 'NODE_LOST', node: address, reason });
+    }
+  }
+
+  #begin(ref: FlowRef, { deploy }: Track): OpenFlow {
+    const name = `coord-${ref.flow}`;
+    const actor = this.#options.host.start(name, this.#machine, ref);
+    const selector = deploy === null ? null : selectorIn(deploy.envelope);
+    const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector };
+    this.#flows.set(ref.flow, flow);
+    return flow;
+  }
+
+  #forget(ref: FlowRef): void {
+    const flow = this.#flows.get(ref.flow);
+    if (flow === undefined) return;
+    this.#flows.delete(ref.flow);
+    this.#count(flow.track.term?.node, undefined);
+  }
+
+  #count(before: string | undefined, after: string | undefined): void {
+    if (before === after) return;
+    if (before !== undefined) this.#perNode.set(before, (this.#perNode.get(before) ?? 1) - 1);
+    if (after !== undefined) this.#perNode.set(after, (this.#perNode.get(after) ?? 0) + 1);
+  }
+
+  #rosterChanged(node: RosterNode, what: string): void {
+    const gone = node.liveness === 'dead' || node.liveness === 'drained';
+    const back =
+      node.liveness === 'live' && (what === 'restart' || what === 'liveness' || what === 'new');
+    for (const {
+      actor,
+      track: { term },
+    } of [...this.#flows.values()]) {
+      if (term?.node === node.address) {
+        const reason = node.reason ?? `is ${node.liveness}`;
+        if (gone) actor.send({ type: 'NODE_LOST', node: node.address, reason });
+        else if (back) actor.send({ type: 'NODE_BACK', node: node.address });
+      }
+      if (node.liveness === 'live') actor.send({ type: 'ROSTER_CHANGED' });
+    }
+  }
+}
+
+/** Where the signer wants the flow; the envelope was verified before it came into the log. */
+function selectorIn(envelope: string): string | null {
+  const { payload } = open(new TextEncoder().encode(envelope));
+  const deployment = Deployment.safeParse(parseStrictBytes(payload, 'bad_envelope'));
+  return deployment.success ? deployment.data.on : null;
+}

@@ -1,0 +1,171 @@
+/**
+ * Intake: what users publish on `hb.deploy.<ctx>`, judged before a flow exists.
+ *
+ * A message is acknowledged to the queue only when its outcome is committed: the `deploy` or command entry
+ * in the log, or the refusal. A refused message neither creates nor ends a flow, so it burns no flow id.
+ */
+import { type Bus, FenceLost, type QueueMessage } from '../../bus/bus.ts';
+import { envelopeDigest, open, type OpenedEnvelope, verifySignatures } from '../../bus/envelope.ts';
+import { parseDeploySubject, subjects } from '../../bus/subjects.ts';
+import { COMMAND_PAYLOAD_TYPE, type Command } from '../../schemas/command.ts';
+import { DEPLOY_BYTES_MAX, DEPLOY_PAYLOAD_TYPE } from '../../schemas/deployment.ts';
+import { type ErrorRecord, errorRecord, failure, HeroError } from '../../schemas/errors.ts';
+import type { Refusal } from '../../schemas/flow.ts';
+import type { FlowRef, Principal } from '../../schemas/ids.ts';
+import { parseStrictBytes } from '../../schemas/json.ts';
+import { authoriseCommand, authoriseDeployment, type Evidence } from '../flow/authorise.ts';
+import { ENGINE_VERSION } from '../flow/derive.ts';
+import type { Directory } from '../ledger/directory.ts';
+import type { OpenFlows } from './open-flows.ts';
+import type { Track } from './track.ts';
+
+export type IntakeDeps = {
+  bus: Bus;
+  directory: Directory;
+  openFlows: OpenFlows;
+  /** The flow's decisions as they stand in the log now. */
+  readTrack(ref: FlowRef): Promise<Track>;
+};
+
+/** Entries of the same flow may overtake a command's fence; a lively flow settles well within this. */
+const COMMAND_TRIES_MAX = 50;
+
+export function intake(deps: IntakeDeps): (message: QueueMessage) => Promise<void> {
+  return async (message) => {
+    const context = parseDeploySubject(message.subject);
+    if (context === undefined) return message.term('no deploy subject');
+    const refused = await take(deps, context, message);
+    if (refused !== undefined) await refuse(deps, context, message, refused);
+    message.ack();
+  };
+}
+
+/** Commits the message's outcome; returns why it is refused where it is. Other failures throw: try again. */
+async function take(
+  deps: IntakeDeps,
+  context: string,
+  message: QueueMessage,
+): Promise<ErrorRecord | undefined> {
+  let opened: OpenedEnvelope;
+  let evidence: Evidence;
+  try {
+    if (message.data.length > DEPLOY_BYTES_MAX) {
+      throw new HeroError(
+        'too_large',
+        `${message.data.length} bytes; at most ${DEPLOY_BYTES_MAX} are taken`,
+      );
+    }
+    opened = open(message.data);
+    evidence = {
+      payload: parseStrictBytes(opened.payload, 'bad_envelope'),
+      subjectContext: context,
+      signers: verifySignatures(opened),
+      atMs: message.at,
+      context: deps.directory.context(context),
+      isRegistered: (principal: Principal) => deps.directory.isRegistered(principal, 'user'),
+    };
+  } catch (error) {
+    if (error instanceof HeroError) return errorRecord(error);
+    throw error;
+  }
+  const text = new TextDecoder().decode(message.data);
+  switch (opened.payloadType) {
+    case DEPLOY_PAYLOAD_TYPE: {
+      const verdict = authoriseDeployment(evidence);
+      if ('refused' in verdict) return verdict.refused;
+      await deploy(deps, { context, flow: opened.flow }, text, evidence.signers);
+      return undefined;
+    }
+    case COMMAND_PAYLOAD_TYPE: {
+      const verdict = authoriseCommand(evidence);
+      if ('refused' in verdict) return verdict.refused;
+      return command(deps, verdict.ok, text, evidence.signers);
+    }
+    default:
+      return failure(
+        'bad_envelope',
+        `payloadType ${opened.payloadType} is neither a deployment nor a command`,
+      );
+  }
+}
+
+async function deploy(
+  deps: IntakeDeps,
+  ref: FlowRef,
+  envelope: string,
+  signers: Principal[],
+): Promise<void> {
+  const { bus, directory, openFlows } = deps;
+  await openFlows.add(ref);
+  try {
+    await bus.log.decide(
+      ref,
+      'deploy',
+      {
+        v: 1,
+        inc: bus.incarnation,
+        envelope,
+        engine: ENGINE_VERSION,
+        ledger_revision: directory.revision(),
+        submitted_by: signers,
+      },
+      0,
+    );
+  } catch (error) {
+    if (!(error instanceof FenceLost)) throw error;
+    // The same bytes again: one flow. If it has ended, nobody else will close what was just opened.
+    if ((await deps.readTrack(ref)).end !== null) await openFlows.remove(ref);
+  }
+}
+
+async function command(
+  deps: IntakeDeps,
+  { context, flow, verb, job, reason }: Command,
+  envelope: string,
+  by: Principal[],
+): Promise<ErrorRecord | undefined> {
+  const ref = { context, flow };
+  for (let tries = 0; tries < COMMAND_TRIES_MAX; tries++) {
+    const track = await deps.readTrack(ref);
+    if (track.deploy === null)
+      return failure('not_found', `there is no flow ${flow} in ${context}`);
+    if (track.commands.includes(envelope)) return undefined;
+    if (track.end !== null) {
+      return failure('not_allowed', `cannot ${verb}: flow ${flow} has ended ${track.end.status}`);
+    }
+    try {
+      const body = { v: 1, inc: deps.bus.incarnation, verb, job, reason, by, envelope };
+      await deps.bus.log.decide(ref, verb, body, track.mainSeq);
+      return undefined;
+    } catch (error) {
+      if (!(error instanceof FenceLost)) throw error;
+    }
+  }
+  throw new HeroError('fence_lost', `flow ${flow} moves too fast for a ${verb} to be entered`);
+}
+
+async function refuse(
+  deps: IntakeDeps,
+  context: string,
+  message: QueueMessage,
+  error: ErrorRecord,
+): Promise<void> {
+  const digest = envelopeDigest(message.data);
+  const refusal: Refusal = {
+    v: 1,
+    context,
+    envelope: digest,
+    flow: flowOf(message.data),
+    error,
+    signers: [],
+  };
+  await deps.bus.queues.publish(subjects.refused(context, digest), refusal);
+}
+
+function flowOf(data: Uint8Array): string | null {
+  try {
+    return open(data).flow;
+  } catch {
+    return null;
+  }
+}

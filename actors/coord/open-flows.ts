@@ -1,0 +1,50 @@
+/**
+ * The bucket `open_flows`: which flows have not ended, so that a coord finds them without reading the log.
+ *
+ * A key is written before the deploy message is acknowledged and removed after `end`; it may outlive its
+ * flow for a moment, never the other way round.
+ */
+import type { Bus, Kv } from '../../bus/bus.ts';
+import { ContextName, FlowId, type FlowRef } from '../../schemas/ids.ts';
+
+export const OPEN_FLOWS_BUCKET = 'open_flows';
+
+export class OpenFlows {
+  readonly #kv: Kv;
+
+  constructor(bus: Pick<Bus, 'kv'>) {
+    this.#kv = bus.kv(OPEN_FLOWS_BUCKET);
+  }
+
+  async add(ref: FlowRef): Promise<void> {
+    await this.#kv.put(keyOf(ref), { v: 1, unplaced: null });
+  }
+
+  /** Keeps, for people, why the flow has no node. */
+  async explain(ref: FlowRef, unplaced: string): Promise<void> {
+    await this.#kv.put(keyOf(ref), { v: 1, unplaced });
+  }
+
+  /** Why the flow has no node, when it is open and has none. */
+  async unplaced(ref: FlowRef): Promise<string | null> {
+    const value = (await this.#kv.get(keyOf(ref)))?.value as { unplaced?: unknown } | undefined;
+    return typeof value?.unplaced === 'string' ? value.unplaced : null;
+  }
+
+  async remove(ref: FlowRef): Promise<void> {
+    await this.#kv.delete(keyOf(ref));
+  }
+
+  async list(): Promise<FlowRef[]> {
+    const refs: FlowRef[] = [];
+    for (const key of await this.#kv.list()) {
+      const dot = key.lastIndexOf('.');
+      const context = ContextName.safeParse(key.slice(0, dot));
+      const flow = FlowId.safeParse(key.slice(dot + 1));
+      if (context.success && flow.success) refs.push({ context: context.data, flow: flow.data });
+    }
+    return refs;
+  }
+}
+
+const keyOf = ({ context, flow }: FlowRef): string => `${context}.${flow}`;
