@@ -31,7 +31,7 @@ export const PrincipalRecord = z.object({
   created_ms: z.int(),
   by: z.string(),
   marks: z.record(z.string(), ChangeMark).optional(),
-  /** The change that made the record what it is; written with it, then copied to `ledger_changes`. */
+  /** The change that made the record what it is; written with it, then copied to `ledger_grants`. */
   last: z.lazy(() => ChangeRecord).optional(),
 });
 export type PrincipalRecord = z.infer<typeof PrincipalRecord>;
@@ -139,7 +139,7 @@ export const LedgerChangePayload = z.object({
 });
 export type LedgerChangePayload = z.infer<typeof LedgerChangePayload>;
 
-/** Bucket `ledger_changes`: who changed what, when and why; `id` is the digest of the signed payload. */
+/** Bucket `ledger_grants`: who changed what, when and why; `id` is the digest of the signed payload. */
 export const ChangeRecord = z.object({
   v: z.literal(1),
   id: z.string(),
