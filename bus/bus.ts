@@ -33,6 +33,8 @@ export class FenceLost extends Error {
 
 /** A running follow: entries arrive in order, each once, from the sequence asked for. */
 export interface Follower {
+  /** Settles when everything stored at the time of the call has been delivered. */
+  readonly caughtUp: Promise<void>;
   /** Reads again what the log stored since the last entry delivered: for who suspects a gap. */
   poke(): void;
   stop(): void;

@@ -40,6 +40,7 @@ export const subjects = {
     `hb.jobs.${context}.${kind}.${node}`,
   jobsOf: (context: ContextName) => `hb.jobs.${context}.*.*`,
   logs: ({ context, flow }: FlowRef, n: number) => `hb.logs.${context}.${flow}.${n}`,
+  scriptLog: ({ context, flow }: FlowRef) => `hb.logs.${context}.${flow}.main`,
   logsOfFlow: ({ context, flow }: FlowRef) => `hb.logs.${context}.${flow}.*`,
   logsAll: 'hb.logs.>',
 

@@ -88,6 +88,8 @@ export const CallEntry = Header.extend({
   args: TypedJson,
   answer: TypedJson.nullable(),
   error: ErrorRecord.nullable(),
+  /** For a write to the caller's bucket: the revision it replaces, so that it can be done after a crash. */
+  revision: z.int().nullable().default(null),
 });
 
 /** By the assignee: an absolute deadline in bus time, epoch ms, of the k-th recorded call. */

@@ -227,3 +227,18 @@ function readObject(reader: Reader, path: (string | number)[]): { [key: string]:
     }
   }
 }
+
+/**
+ * Reads JSON as plain data that prints as it was written: a number JavaScript would print otherwise (`2.0`,
+ * integers beyond 2^53) stays its own text. For values that are passed on and shown, never computed with.
+ */
+export function exactJson(text: string): unknown {
+  return JSON.parse(text, (_key, value: unknown, context: { source?: string }) =>
+    typeof value === 'number' && context.source !== undefined && String(value) !== context.source
+      ? rawJson(context.source)
+      : value,
+  );
+}
+
+/** `JSON.rawJSON` of ECMAScript 2026, which the packaged Node has and TypeScript's libraries do not yet. */
+const { rawJSON: rawJson } = JSON as unknown as { rawJSON: (text: string) => unknown };

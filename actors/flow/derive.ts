@@ -92,12 +92,14 @@ export type DerivedJob = { n: number; spec: JobSpec; digest: string; line: numbe
 
 export type Step =
   | { state: 'sliced' }
-  | { state: 'waiting'; jobs: number[] }
+  | { state: 'waiting'; mode: 'all' | 'any'; jobs: number[] }
   | { state: 'asks'; k: number; name: string; args: string; line: number }
   | { state: 'sleeps'; k: number; ms: number }
   | { state: 'until'; dueMs: number }
-  | { state: 'done'; value: string }
-  | { state: 'failed'; error: ErrorRecord };
+  /** `unjoined`: jobs whose end the script never asked for. */
+  | { state: 'done'; value: string; unjoined: number[] }
+  /** `refused`: it was not begun at all. */
+  | { state: 'failed'; error: ErrorRecord; refused: boolean };
 
 export type Note = { stream: 'log' | 'progress'; text: string; replayed: boolean };
 
@@ -115,6 +117,7 @@ export class Derivation {
   #clockMs: number;
   #asked = 0;
   #pending: { question: Question; k: number; at: Position } | undefined;
+  readonly #joinedJobs = new Set<number>();
   #notes: Note[] = [];
   #noteCount = 0;
   #mismatch: ReplayMismatch | undefined;
@@ -134,7 +137,7 @@ export class Derivation {
       this.#machine ??= this.#start();
       return this.#run(this.#machine, maxOperations);
     } catch (error) {
-      if (error instanceof RhaiError) return { state: 'failed', error: this.#record(error) };
+      if (error instanceof RhaiError) return this.#failed(error);
       throw error;
     }
   }
@@ -178,9 +181,9 @@ export class Derivation {
         case 'sliced':
           return { state: 'sliced' };
         case 'done':
-          return { state: 'done', value: toJson(outcome.value) };
+          return { state: 'done', value: toJson(outcome.value), unjoined: this.#unjoined() };
         case 'failed':
-          return { state: 'failed', error: this.#record(outcome.error) };
+          return this.#failed(outcome.error);
         case 'suspended': {
           const question = outcome.payload as Question;
           const recorded = question.type === 'call' || question.type === 'sleep';
@@ -201,7 +204,10 @@ export class Derivation {
         return this.#resolveRecorded(machine, question, k, at);
       }
       const value = this.#joined(question, at);
-      if (value === undefined) return { state: 'waiting', jobs: jobsOf(question) };
+      if (value === undefined) {
+        const mode = question.type === 'any' ? 'any' : 'all';
+        return { state: 'waiting', mode, jobs: jobsOf(question) };
+      }
       machine.resume(value);
     } catch (error) {
       if (error instanceof ReplayMismatch) return this.#mismatchStep(error);
@@ -275,6 +281,7 @@ export class Derivation {
   }
 
   #end(n: number, value: (n: number, job: KnownJob) => Value): Value | undefined {
+    this.#joinedJobs.add(n);
     const job = this.#ended(n);
     if (job === undefined) return undefined;
     this.#clockMs = Math.max(this.#clockMs, job.endedAt ?? 0);
@@ -382,10 +389,16 @@ export class Derivation {
   }
 
   #mismatchStep(error: ReplayMismatch): Step {
-    return {
-      state: 'failed',
-      error: failure('replay_mismatch', error.message, { actor: 'script' }),
-    };
+    const record = failure('replay_mismatch', error.message, { actor: 'script' });
+    return { state: 'failed', error: record, refused: false };
+  }
+
+  #failed(error: RhaiError): Step {
+    return { state: 'failed', error: this.#record(error), refused: false };
+  }
+
+  #unjoined(): number[] {
+    return this.jobs.filter(({ n }) => !this.#joinedJobs.has(n)).map(({ n }) => n);
   }
 
   /** An uncaught error as a record: the job's own error stays below it as the cause. */

@@ -76,7 +76,14 @@ export type PackState = {
 };
 
 export type RecordedAnswer =
-  | { type: 'call'; name: string; args: string; answer: string | null; error: ErrorRecord | null }
+  | {
+      type: 'call';
+      name: string;
+      args: string;
+      answer: string | null;
+      error: ErrorRecord | null;
+      revision: number | null;
+    }
   | { type: 'timer'; dueMs: number };
 
 export type CommandState = {
@@ -239,8 +246,8 @@ const DECISION_FOLDS: {
   plan: foldPlan,
   call: ({ state, changes, ...folding }, body) => {
     if (body.k !== state.answers.length) return 'out_of_order';
-    const { name, args, answer, error } = body;
-    state.answers.push({ type: 'call', name, args, answer, error });
+    const { name, args, answer, error, revision } = body;
+    state.answers.push({ type: 'call', name, args, answer, error, revision });
     changes.push({ type: 'answered' });
     if (name === 'cancel' && error === null) {
       const job = state.jobs[Number(args)];

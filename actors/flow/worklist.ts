@@ -7,6 +7,8 @@ import type { Change, FlowState } from './fold.ts';
 export class Worklist {
   /** Jobs in no live pack: new, waiting, unplaced, to be retried, or in a void pack. */
   readonly loose = new Set<number>();
+  /** Queued packs that hold a job which has ended: nobody may begin it, so the pack must be void-ed. */
+  readonly tainted = new Set<string>();
   /** Jobs that have not ended, and packs that may still hold some of them. */
   readonly open = new Set<number>();
   readonly packs = new Set<string>();
@@ -24,17 +26,27 @@ export class Worklist {
           this.#noteJob(state, change.n);
           break;
         case 'jobEnded':
-          this.#ended.push(change.n);
-          this.open.delete(change.n);
-          this.loose.delete(change.n);
+          this.#noteEnd(state, change.n);
+          break;
+        case 'packClaimed':
+          this.tainted.delete(change.pack);
           break;
         case 'packVoid':
           this.packs.delete(change.pack);
+          this.tainted.delete(change.pack);
           for (const n of state.packs[change.pack]?.jobs ?? []) this.#noteJob(state, n);
           break;
         default:
       }
     }
+  }
+
+  #noteEnd(state: FlowState, n: number): void {
+    this.#ended.push(n);
+    this.open.delete(n);
+    this.loose.delete(n);
+    const pack = state.packs[state.jobs[n]?.pack ?? ''];
+    if (pack?.state === 'queued') this.tainted.add(pack.pack);
   }
 
   #noteJob(state: FlowState, n: number): void {

@@ -1,0 +1,169 @@
+/**
+ * next: what the log of a flow asks its supervisor to do now. Pure; there is no other recovery path.
+ *
+ * The order is the order of need: stop what must not begin, then hand out what was decided, then let the
+ * script go on, then decide. Every answer is either done by appending one fenced decision, or does nothing
+ * new when it is done twice.
+ */
+import { type ErrorRecord, failure, rootCause } from '../../schemas/errors.ts';
+import { jobId, type PackId } from '../../schemas/ids.ts';
+import type { Step } from './derive.ts';
+import type { FlowState, JobState, PackState } from './fold.ts';
+import { nextPlan, nextRetryMs, type Plan, type PlanInput } from './plan.ts';
+
+export type Next =
+  | { do: 'close'; why: 'ended' | 'moved' }
+  | { do: 'void'; packs: PackId[]; reason: string }
+  | { do: 'publish'; packs: PackState[] }
+  | { do: 'advance' }
+  | { do: 'plan'; plan: Plan }
+  | { do: 'answer'; k: number; name: string; args: string }
+  | { do: 'timer'; k: number; dueMs: number }
+  | {
+      do: 'end';
+      status: 'completed' | 'failed' | 'cancelled' | 'refused';
+      value: string | null;
+      error: ErrorRecord | null;
+    }
+  | { do: 'pause' }
+  | { do: 'wait'; dueMs: number | null };
+
+export type NextInput = PlanInput & {
+  me: string;
+  /** The script's last step; undefined: it is to be run. */
+  step: Step | undefined;
+  /** Packs whose message this process has published. */
+  published: ReadonlySet<PackId>;
+};
+
+/** Messages published, or packs void-ed, in one go. */
+const AT_ONCE_MAX = 256;
+
+export function next(input: NextInput): Next {
+  const { state, work, me } = input;
+  if (state.end !== null) return { do: 'close', why: 'ended' };
+  if (state.term === null || state.term.node !== me) return { do: 'close', why: 'moved' };
+  if (work.tainted.size > 0) {
+    return {
+      do: 'void',
+      packs: [...work.tainted].slice(0, AT_ONCE_MAX),
+      reason: 'a job of it has ended',
+    };
+  }
+  if (state.cancelled !== null) return endCancelled(state.cancelled);
+  const stranded = strandedPacks(input);
+  if (stranded.length > 0) return { do: 'void', packs: stranded, reason: 'its node is lost' };
+  const unpublished = unpublishedPacks(input);
+  if (unpublished.length > 0) return { do: 'publish', packs: unpublished };
+  if (state.paused) return { do: 'pause' };
+  const { step } = input;
+  if (step?.state === 'failed') return endOf(input, step);
+  if (step === undefined || canGoOn(input, step)) return { do: 'advance' };
+  const plan = nextPlan(input);
+  if (plan !== undefined) return { do: 'plan', plan };
+  if (step.state === 'asks') return { do: 'answer', k: step.k, name: step.name, args: step.args };
+  if (step.state === 'sleeps') return { do: 'timer', k: step.k, dueMs: input.nowMs + step.ms };
+  if (step.state === 'done' && work.open.size === 0) return endOf(input, step);
+  return {
+    do: 'wait',
+    dueMs: earliest(nextRetryMs(state, work), step.state === 'until' ? step.dueMs : undefined),
+  };
+}
+
+/** Has what the script waits for come? */
+function canGoOn({ state, nowMs }: NextInput, step: Step): boolean {
+  const ended = (n: number): boolean => {
+    const job = state.jobs[n];
+    return job !== undefined && job.endedSeq !== null;
+  };
+  switch (step.state) {
+    case 'sliced':
+      return true;
+    case 'waiting':
+      return step.mode === 'any' ? step.jobs.some(ended) : step.jobs.every(ended);
+    case 'asks':
+    case 'sleeps':
+      return state.answers.length > step.k;
+    case 'until':
+      return nowMs >= step.dueMs;
+    default:
+      return false;
+  }
+}
+
+function endCancelled({ reason, by }: NonNullable<FlowState['cancelled']>): Next {
+  const who = by[0] ?? 'a command';
+  const message = reason === null ? `cancelled by ${who}` : `cancelled by ${who}: ${reason}`;
+  return { do: 'end', status: 'cancelled', value: null, error: failure('cancelled', message) };
+}
+
+/** The script is through: nothing of it may be left behind that could still begin. */
+function endOf({ state, work, flow }: NextInput, step: Step & { state: 'done' | 'failed' }): Next {
+  const queued = [...work.packs].filter((id) => state.packs[id]?.state === 'queued');
+  if (queued.length > 0) {
+    return { do: 'void', packs: queued.slice(0, AT_ONCE_MAX), reason: 'its flow ends' };
+  }
+  if (step.state === 'failed') {
+    const refused = state.jobs.length === 0 && (step.refused || REFUSALS.has(step.error.code));
+    return { do: 'end', status: refused ? 'refused' : 'failed', value: null, error: step.error };
+  }
+  const neglected = step.unjoined
+    .map((n) => state.jobs[n])
+    .find((job) => job !== undefined && hasFailed(job));
+  if (neglected !== undefined) {
+    return {
+      do: 'end',
+      status: 'failed',
+      value: step.value,
+      error: neglectedError(flow, neglected),
+    };
+  }
+  return { do: 'end', status: 'completed', value: step.value, error: null };
+}
+
+const hasFailed = (job: JobState): boolean => job.status === 'failed' || job.status === 'timeout';
+
+const REFUSALS: ReadonlySet<string> = new Set([
+  'script_syntax',
+  'capability_not_granted',
+  'capability_not_allowed',
+]);
+
+function neglectedError(flow: string, job: JobState): ErrorRecord {
+  const cause = job.error ?? failure('job_failed', job.status);
+  const message = `${jobId(flow, job.n)} (${job.spec.name}) ${job.status} and the script never joined it: ${rootCause(cause).message}`;
+  return failure('job_failed', message, { actor: 'supervisor' }, cause);
+}
+
+/** Queued packs whose node has gone: nobody will claim them. */
+function strandedPacks({ state, work, roster }: NextInput): PackId[] {
+  const gone = new Set(
+    roster
+      .filter((node) => node.liveness === 'dead' || node.liveness === 'drained')
+      .map((node) => node.address),
+  );
+  if (gone.size === 0) return [];
+  const stranded: PackId[] = [];
+  for (const pack of work.openPacks(state)) {
+    if (pack.state === 'queued' && gone.has(pack.node)) stranded.push(pack.pack);
+    if (stranded.length >= AT_ONCE_MAX) break;
+  }
+  return stranded;
+}
+
+/** Packs that are planned and neither claimed nor void, and whose payloads have been derived again. */
+function unpublishedPacks({ state, work, published, derived }: NextInput): PackState[] {
+  const found: PackState[] = [];
+  for (const id of work.packs) {
+    const pack = state.packs[id];
+    if (pack?.state !== 'queued' || published.has(id)) continue;
+    if (pack.jobs.every((n) => n < derived.length)) found.push(pack);
+    if (found.length >= AT_ONCE_MAX) break;
+  }
+  return found;
+}
+
+const earliest = (...moments: (number | undefined)[]): number | null => {
+  const known = moments.filter((moment) => moment !== undefined);
+  return known.length === 0 ? null : Math.min(...known);
+};

@@ -1,0 +1,29 @@
+/**
+ * Is the claimer of a pack gone for good? Pure.
+ *
+ * A claim names a runner and its incarnation. It is lost when its node is dead or has said goodbye, when a
+ * later incarnation of the same runner is known, or when its node is well, was heard of more than a lease
+ * after the claim, and does not know that incarnation.
+ */
+import type { PackState } from '../actors/flow/fold.ts';
+import { LEASE_MS, type RosterNode, type RunnerReport } from '../schemas/node.ts';
+
+/** Beyond a lease: until then a partitioned runner may still be at it (DESIGN 5.6). */
+export const LOST_AFTER_MS = LEASE_MS + 1000;
+
+export type NodeView = {
+  liveness: RosterNode['liveness'];
+  state: string;
+  runners: readonly RunnerReport[];
+  asOfMs: number;
+};
+
+export function isClaimLost(pack: PackState, node: NodeView | undefined): boolean {
+  const { claim } = pack;
+  if (claim === null || node === undefined) return false;
+  if (node.liveness === 'dead' || node.state === 'stopped') return true;
+  const runner = node.runners.find((each) => each.runner === claim.runner);
+  if (runner !== undefined && runner.inc === claim.inc) return false;
+  if (runner !== undefined && runner.inc > claim.inc) return true;
+  return node.liveness === 'live' && node.asOfMs > claim.at + LOST_AFTER_MS;
+}

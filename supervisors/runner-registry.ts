@@ -1,0 +1,71 @@
+/**
+ * The runners of this node as their beats show them, and their leases.
+ *
+ * A runner is alive while it beats; its incarnation tells a restart. Answering a beat is what renews its
+ * lease: a supervisor that cannot answer lets its runners stop by themselves.
+ */
+import {
+  BEAT_MS,
+  LEASE_MS,
+  type LeaseReply,
+  type RosterNode,
+  type RunnerBeat,
+  type RunnerReport,
+} from '../schemas/node.ts';
+import { LOST_AFTER_MS, type NodeView } from './liveness.ts';
+
+type Known = { report: RunnerReport; heardMs: number };
+
+export class RunnerRegistry {
+  readonly #runners = new Map<string, Known>();
+  readonly #now: () => number;
+  #listeningSinceMs: number;
+
+  /** `now` is monotonic, in ms. */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+    this.#listeningSinceMs = now();
+  }
+
+  /** The link was down: silence of the time before says nothing. */
+  restartListening(): void {
+    this.#listeningSinceMs = this.#now();
+  }
+
+  /** Takes a beat in; true when runner or incarnation are new here. */
+  take(beat: RunnerBeat): boolean {
+    const { report } = beat;
+    const known = this.#runners.get(report.runner);
+    // An older incarnation that still speaks is on its way out; its lease is not renewed.
+    if (known !== undefined && known.report.inc > report.inc) return false;
+    this.#runners.set(report.runner, { report, heardMs: this.#now() });
+    return known?.report.inc !== report.inc;
+  }
+
+  isCurrent({ report }: RunnerBeat): boolean {
+    return this.#runners.get(report.runner)?.report.inc === report.inc;
+  }
+
+  lease(drain: boolean, contexts: readonly string[]): LeaseReply {
+    return { v: 1, lease_ms: LEASE_MS, drain, contexts: [...contexts] };
+  }
+
+  /** Runners heard of within their lease; the others are forgotten. */
+  reports(): RunnerReport[] {
+    const nowMs = this.#now();
+    for (const [name, { heardMs }] of this.#runners) {
+      if (nowMs - heardMs > LEASE_MS + BEAT_MS) this.#runners.delete(name);
+    }
+    return [...this.#runners.values()].map(({ report }) => report);
+  }
+
+  busy(): number {
+    return this.reports().reduce((sum, { busy }) => sum + busy, 0);
+  }
+
+  /** This node at first hand. `busNowMs` is bus time, since claims carry the stream's. */
+  view(state: RosterNode['state'], busNowMs: number): NodeView {
+    const listening = this.#now() - this.#listeningSinceMs > LOST_AFTER_MS;
+    return { liveness: 'live', state, runners: this.reports(), asOfMs: listening ? busNowMs : 0 };
+  }
+}

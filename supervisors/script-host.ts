@@ -1,0 +1,401 @@
+/**
+ * The script host: drives one flow by asking its log what to do next (`actors/flow/next.ts`) and doing it.
+ *
+ * Invariants:
+ *   H1 at most one decision of the flow is in flight, fenced by the last one folded;
+ *   H2 nothing is done before the log has been folded up to now (`caughtUp`), so a replay repeats nothing;
+ *   H3 effects (pack messages, writes) follow the commit of the decision that orders them;
+ *   H4 whatever fails leaves the flow as the log has it: the round is tried again.
+ */
+import { type Bus, type Entry, FenceLost, type Follower } from '../bus/bus.ts';
+import { subjects } from '../bus/subjects.ts';
+import type { DerivedJob, KnownJob, Step } from '../actors/flow/derive.ts';
+import {
+  type Authority,
+  emptyFlow,
+  fold,
+  type JobState,
+  type PackState,
+} from '../actors/flow/fold.ts';
+import { type Next, next } from '../actors/flow/next.ts';
+import type { Plan } from '../actors/flow/plan.ts';
+import { Worklist } from '../actors/flow/worklist.ts';
+import { errorRecord, failure } from '../schemas/errors.ts';
+import type { FlowRef, PackId } from '../schemas/ids.ts';
+import type { Pack } from '../schemas/job.ts';
+import { exactJson } from '../schemas/json.ts';
+import type { RosterNode } from '../schemas/node.ts';
+import { type Admitted, admit } from './admission.ts';
+import { answerCall, type CallDeps, settleWrite } from './calls.ts';
+import type { LedgerView } from './ledger-view.ts';
+import type { NodeView } from './liveness.ts';
+import { isClaimLost } from './liveness.ts';
+import type { ScriptHostEvent } from './script-host.machine.ts';
+import { type Advanced, type Script, type ScriptPool, WorkerDied } from './script-pool.ts';
+import type { Facts } from './script-worker.ts';
+
+export type ScriptHostDeps = {
+  bus: Bus;
+  ledger: LedgerView;
+  pool: ScriptPool;
+  nodes: () => readonly RosterNode[];
+  /** A node as this supervisor knows it now: its own at first hand, others by the roster. */
+  nodeView: (address: string) => NodeView | undefined;
+  load: (address: string) => number;
+  /** Told when a job of this flow moves between nodes: the supervisor's own account of load. */
+  placed: (job: string, node: string | null) => void;
+  tell: (event: ScriptHostEvent) => void;
+};
+
+/** A script that has killed its worker so often is the reason, not the victim. */
+const WORKER_DEATHS_MAX = 3;
+/** A flow in which nothing has happened for so long is looked at by the watchdog. */
+const STILL_MS = 10_000;
+/** A decision that was committed shows up in the follow within this, or the follow is poked. */
+const FOLD_WITHIN_MS = 1000;
+
+export class ScriptHost {
+  readonly ref: FlowRef;
+  readonly #deps: ScriptHostDeps;
+  readonly #authority: Authority;
+  readonly #state = emptyFlow();
+  readonly #work = new Worklist();
+  readonly #published = new Set<PackId>();
+  readonly #follower: Follower;
+  readonly #folded = new Set<() => void>();
+  #derived: DerivedJob[] = [];
+  #step: Step | undefined;
+  #admitted: Admitted | undefined;
+  #script: { script: Script; answers: number } | undefined;
+  #workerDeaths = 0;
+  #movedMs = performance.now();
+  #driving = false;
+  #again = false;
+  #closed = false;
+
+  constructor(ref: FlowRef, deps: ScriptHostDeps) {
+    this.ref = ref;
+    this.#deps = deps;
+    this.#authority = { isCoord: (address) => deps.ledger.isCoord(address) };
+    this.#follower = deps.bus.log.follow(ref, 1, (entry) => this.#observe(entry));
+  }
+
+  /** Sequence of the present term; 0 before it is folded. */
+  get term(): number {
+    return this.#state.term?.seq ?? 0;
+  }
+
+  /** Reads again what may have been missed. */
+  poke(): void {
+    this.#follower.poke();
+  }
+
+  /** Something outside the log changed (the roster, a lease): look again. */
+  look(): void {
+    this.#deps.tell({ type: 'FACTS' });
+  }
+
+  /** The watchdog's look: reads the log again when it has been still, and sends lost wake-ups again. */
+  review(): void {
+    if (performance.now() - this.#movedMs < STILL_MS) return;
+    this.#movedMs = performance.now();
+    this.#follower.poke();
+    for (const id of this.#unclaimed()) this.#published.delete(id);
+    this.look();
+  }
+
+  /** Queued packs whose node has idle runners of their class: their message must have been lost. */
+  *#unclaimed(): Iterable<PackId> {
+    for (const pack of this.#work.openPacks(this.#state)) {
+      const runners = this.#deps.nodeView(pack.node)?.runners ?? [];
+      const idle = runners.some(
+        (runner) => runner.class === pack.class && runner.busy < runner.slots,
+      );
+      if (pack.state === 'queued' && idle) yield pack.pack;
+    }
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#follower.stop();
+    this.#closeScript();
+    for (const n of this.#work.open) this.#deps.placed(`${this.ref.flow}.${n}`, null);
+    for (const done of this.#folded) done();
+  }
+
+  /** Judges the deployment; the refusal is the flow's end like any other. */
+  async admit(): Promise<void> {
+    await this.#follower.caughtUp;
+    const { deploy, end, term } = this.#state;
+    if (this.#admitted === undefined && deploy !== null && end === null && term !== null) {
+      const verdict = admit(this.ref, deploy, await this.#deps.ledger.context(this.ref.context));
+      if ('refused' in verdict)
+        this.#step = { state: 'failed', error: verdict.refused, refused: true };
+      else this.#admitted = verdict;
+      await this.#settleLastWrite();
+    }
+    this.#deps.tell({ type: 'ADMITTED' });
+  }
+
+  /** Does what the log asks for until there is nothing to do but wait. Calls while at it are one more look. */
+  drive(): void {
+    this.#again = true;
+    if (this.#driving) return;
+    this.#driving = true;
+    this.#driveOn().then(
+      () => {
+        this.#driving = false;
+        if (this.#again && !this.#closed) this.drive();
+      },
+      (error: unknown) => {
+        this.#driving = false;
+        if (!this.#closed) this.#deps.tell({ type: 'TROUBLE', reason: errorRecord(error).message });
+      },
+    );
+  }
+
+  async #driveOn(): Promise<void> {
+    while (this.#again && !this.#closed) {
+      this.#again = false;
+      for (;;) {
+        if (this.#closed) return;
+        const what = this.#next();
+        if (what.do === 'wait' || what.do === 'pause') {
+          if (this.#again) break;
+          this.#deps.tell(
+            what.do === 'pause' ? { type: 'PAUSES' } : { type: 'WAITS', dueMs: what.dueMs },
+          );
+          return;
+        }
+        if (what.do === 'close') {
+          const { end } = this.#state;
+          this.#deps.tell(end === null ? { type: 'MOVED' } : { type: 'ENDED', status: end.status });
+          return;
+        }
+        await this.#perform(what);
+      }
+    }
+  }
+
+  #next(): Next {
+    const { bus, nodes, load, nodeView } = this.#deps;
+    return next({
+      flow: this.ref.flow,
+      context: this.ref.context,
+      me: bus.address,
+      state: this.#state,
+      work: this.#work,
+      derived: this.#derived,
+      roster: nodes(),
+      load,
+      nowMs: bus.now(),
+      isLost: (pack) => isClaimLost(pack, nodeView(pack.node)),
+      step: this.#step,
+      published: this.#published,
+    });
+  }
+
+  async #perform(what: Exclude<Next, { do: 'wait' | 'pause' | 'close' }>): Promise<void> {
+    switch (what.do) {
+      case 'advance':
+        return this.#advance();
+      case 'void':
+        return this.#void(what.packs, what.reason);
+      case 'publish':
+        return this.#publish(what.packs);
+      case 'plan':
+        return this.#plan(what.plan);
+      case 'timer':
+        return this.#decide('timer', { k: what.k, due_ms: Math.round(what.dueMs) });
+      case 'answer': {
+        const { name, args, k } = what;
+        const answer = await answerCall(this.#callDeps(), name, args);
+        await this.#decide('call', { k, name, args, ...answer });
+        return this.#settleLastWrite();
+      }
+      case 'end': {
+        const { status, error, value } = what;
+        return this.#decide('end', {
+          status,
+          error,
+          value: value === null ? null : exactJson(value),
+        });
+      }
+    }
+  }
+
+  #callDeps(): CallDeps {
+    const { bus, nodes } = this.#deps;
+    return { bus, nodes, state: this.#state, caller: this.#admitted?.env.caller ?? '' };
+  }
+
+  /** A write that was decided may not have been done: by this process a moment ago, or by one that died. */
+  async #settleLastWrite(): Promise<void> {
+    const last = this.#state.answers.at(-1);
+    if (last !== undefined && this.#admitted !== undefined)
+      await settleWrite(this.#callDeps(), last);
+  }
+
+  async #advance(): Promise<void> {
+    if (this.#admitted === undefined) return this.admit();
+    let advanced: Advanced;
+    try {
+      const { script, facts } = this.#openScript(this.#admitted);
+      advanced = await script.advance(facts, this.#deps.bus.now());
+    } catch (error) {
+      if (!(error instanceof WorkerDied)) throw error;
+      this.#script = undefined;
+      this.#workerDeaths += 1;
+      if (this.#workerDeaths < WORKER_DEATHS_MAX) return;
+      const message = `the script ended its worker ${this.#workerDeaths} times: ${error.message}`;
+      this.#step = {
+        state: 'failed',
+        error: failure('script_limit', message, { actor: 'script' }),
+        refused: false,
+      };
+      return;
+    }
+    this.#step = advanced.step;
+    for (const job of advanced.jobs) this.#derived[job.n] = job;
+    this.#publishNotes(advanced.notes);
+  }
+
+  /** The script with all it has not been told yet; opened anew where it is not open. */
+  #openScript({ env }: Admitted): { script: Script; facts: Facts } {
+    const { answers } = this.#state;
+    if (this.#script === undefined) {
+      const jobs = this.#state.jobs.map((job): [number, KnownJob] => [job.n, known(job)]);
+      this.#work.takeEnded();
+      const script = this.#deps.pool.open(this.ref.flow, env, { jobs, firstAnswer: 0, answers });
+      this.#script = { script, answers: answers.length };
+      return { script, facts: { jobs: [], firstAnswer: answers.length, answers: [] } };
+    }
+    const { script, answers: told } = this.#script;
+    const jobs = this.#work.takeEnded().flatMap((n): [number, KnownJob][] => {
+      const job = this.#state.jobs[n];
+      return job === undefined ? [] : [[n, known(job)]];
+    });
+    this.#script.answers = answers.length;
+    return { script, facts: { jobs, firstAnswer: told, answers: answers.slice(told) } };
+  }
+
+  #closeScript(): void {
+    this.#script?.script.close();
+    this.#script = undefined;
+  }
+
+  #publishNotes(notes: Advanced['notes']): void {
+    const at = Math.round(this.#deps.bus.now());
+    const lines = notes
+      .filter(({ replayed }) => !replayed)
+      .map(({ text }) => ({ stream: 'log' as const, line: text, at }));
+    if (lines.length === 0) return;
+    this.#deps.bus.publish(subjects.scriptLog(this.ref), {
+      v: 1,
+      inc: this.#deps.bus.incarnation,
+      lines,
+    });
+  }
+
+  async #plan({ jobs, placed, packs, gone }: Plan): Promise<void> {
+    await this.#decide('plan', { jobs, placed, packs, gone });
+  }
+
+  async #void(packs: PackId[], reason: string): Promise<void> {
+    const { bus } = this.#deps;
+    const voiding = packs.map(async (pack) => {
+      try {
+        const body = {
+          v: 1 as const,
+          inc: bus.incarnation,
+          type: 'void' as const,
+          term: this.term,
+          reason,
+        };
+        return (await bus.log.claim(this.ref, pack, body)).seq;
+      } catch (error) {
+        // Whoever loses the fence accepts: the pack was claimed, or void already.
+        if (error instanceof FenceLost) return error.last;
+        throw error;
+      }
+    });
+    await this.#foldedUpTo(Math.max(...(await Promise.all(voiding))));
+  }
+
+  async #publish(packs: PackState[]): Promise<void> {
+    const { bus } = this.#deps;
+    await Promise.all(
+      packs.map(async ({ pack, class: kind, node }) => {
+        const message = this.#message(pack);
+        if (message !== undefined) {
+          await bus.queues.publish(subjects.jobs(this.ref.context, kind as never, node), message);
+        }
+        this.#published.add(pack);
+      }),
+    );
+  }
+
+  #message(id: PackId): Pack | undefined {
+    const pack = this.#state.packs[id];
+    if (pack === undefined) return undefined;
+    const jobs = pack.jobs.flatMap((n) => {
+      const job = this.#state.jobs[n];
+      const spec = this.#derived[n]?.spec;
+      if (job?.pack !== id || job.endedSeq !== null || spec === undefined) return [];
+      return [{ n, attempt: job.attempt, spec }];
+    });
+    if (jobs.length === 0) return undefined;
+    const { context, flow } = this.ref;
+    const caller = this.#admitted?.env.caller ?? '';
+    return { v: 1, context, flow, pack: id, plan: pack.planSeq, node: pack.node, caller, jobs };
+  }
+
+  /** Appends one decision of this term and waits until it is folded. Losing the fence means: look again. */
+  async #decide(kind: 'plan' | 'call' | 'timer' | 'end', body: object): Promise<void> {
+    const { bus } = this.#deps;
+    const whole = { v: 1, inc: bus.incarnation, term: this.term, ...body };
+    try {
+      const { seq } = await bus.log.decide(this.ref, kind, whole, this.#state.mainSeq);
+      await this.#foldedUpTo(seq);
+    } catch (error) {
+      if (!(error instanceof FenceLost)) throw error;
+      this.#follower.poke();
+      await this.#foldedUpTo(error.last);
+    }
+  }
+
+  async #foldedUpTo(seq: number): Promise<void> {
+    while (this.#state.seq < seq && !this.#closed) {
+      const poke = setTimeout(() => this.#follower.poke(), FOLD_WITHIN_MS);
+      await new Promise<void>((resolve) => {
+        const done = (): void => {
+          this.#folded.delete(done);
+          resolve();
+        };
+        this.#folded.add(done);
+      });
+      clearTimeout(poke);
+    }
+  }
+
+  #observe(entry: Entry): void {
+    if (this.#closed) return;
+    const changes = fold(this.#state, entry, this.#authority);
+    this.#work.note(this.#state, changes);
+    for (const change of changes) {
+      if (change.type !== 'job' && change.type !== 'jobEnded') continue;
+      const job = this.#state.jobs[change.n];
+      const node =
+        job === undefined || job.endedSeq !== null || job.retryAt !== null ? null : job.node;
+      this.#deps.placed(`${this.ref.flow}.${change.n}`, node);
+    }
+    this.#movedMs = performance.now();
+    for (const done of this.#folded) done();
+    if (changes.length > 0) this.#deps.tell({ type: 'FACTS' });
+  }
+}
+
+function known(job: JobState): KnownJob {
+  const { status, endedSeq, endedAt, value, error } = job;
+  return { digest: job.spec.digest, status, endedSeq, endedAt, value, error };
+}

@@ -1,0 +1,101 @@
+/**
+ * The pool of script workers, seen from the main thread: open a script, advance it, close it.
+ *
+ * A worker that dies (out of memory) is replaced; whoever waited for it is told, and opens its script again
+ * from the log. Invariant: one `advance` of a script at a time.
+ */
+import { Worker } from 'node:worker_threads';
+import type { DerivedJob, Note, ScriptEnv, Step } from '../actors/flow/derive.ts';
+import { HeroError } from '../schemas/errors.ts';
+import type { Facts, FromWorker, ToWorker } from './script-worker.ts';
+
+export type Advanced = { step: Step; jobs: DerivedJob[]; notes: Note[] };
+
+export interface Script {
+  advance(facts: Facts, nowMs: number): Promise<Advanced>;
+  close(): void;
+}
+
+/** The worker died while it ran this script, among others. */
+export class WorkerDied extends Error {
+  override readonly name = 'WorkerDied';
+}
+
+const WORKER_FILE = new URL(
+  import.meta.url.endsWith('.ts') ? './script-worker.ts' : './script-worker.js',
+  import.meta.url,
+);
+/** A script's own limits keep it far below; this bounds what all scripts of a worker hold together. */
+const WORKER_HEAP_MIB = 1024;
+
+type Pending = { resolve: (advanced: Advanced) => void; reject: (error: Error) => void };
+type Seat = { worker: Worker; pending: Map<string, Pending>; scripts: number };
+
+export class ScriptPool {
+  readonly #size: number;
+  readonly #seats: Seat[] = [];
+  #stopped = false;
+
+  constructor(size: number) {
+    this.#size = size;
+  }
+
+  open(id: string, env: Omit<ScriptEnv, 'sha256'>, memory: Facts): Script {
+    const seat = this.#seat();
+    seat.scripts += 1;
+    const post = (message: ToWorker): void => seat.worker.postMessage(message);
+    post({ type: 'open', id, env, memory });
+    return {
+      advance: (facts, nowMs) =>
+        new Promise<Advanced>((resolve, reject) => {
+          if (!this.#seats.includes(seat)) {
+            reject(new WorkerDied(`the script worker of ${id} has died`));
+            return;
+          }
+          if (seat.pending.has(id))
+            throw new HeroError('internal', `script ${id} is being advanced`);
+          seat.pending.set(id, { resolve, reject });
+          post({ type: 'advance', id, facts, nowMs });
+        }),
+      close: () => {
+        seat.scripts -= 1;
+        seat.pending.delete(id);
+        post({ type: 'close', id });
+      },
+    };
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.all(this.#seats.map(({ worker }) => worker.terminate()));
+  }
+
+  #seat(): Seat {
+    if (this.#seats.length < this.#size) this.#seats.push(this.#start());
+    return this.#seats.reduce((best, seat) => (seat.scripts < best.scripts ? seat : best));
+  }
+
+  #start(): Seat {
+    const worker = new Worker(WORKER_FILE, {
+      resourceLimits: { maxOldGenerationSizeMb: WORKER_HEAP_MIB, stackSizeMb: 8 },
+    });
+    const seat: Seat = { worker, pending: new Map(), scripts: 0 };
+    worker.on('message', (message: FromWorker) => {
+      const pending = seat.pending.get(message.id);
+      seat.pending.delete(message.id);
+      pending?.resolve({ step: message.step, jobs: message.jobs, notes: message.notes });
+    });
+    let cause: Error | undefined;
+    worker.on('error', (error) => {
+      cause = error instanceof Error ? error : new Error(String(error));
+    });
+    worker.on('exit', () => {
+      this.#seats.splice(this.#seats.indexOf(seat), 1);
+      if (this.#stopped) return;
+      const died = new WorkerDied(`the script worker died: ${cause?.message ?? 'no reason given'}`);
+      for (const { reject } of seat.pending.values()) reject(died);
+    });
+    worker.unref();
+    return seat;
+  }
+}

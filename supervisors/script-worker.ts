@@ -1,0 +1,103 @@
+/**
+ * The worker thread that runs scripts: many flows, one derivation each, in slices.
+ *
+ * An endless script holds up nobody: its slices alternate with those of the other flows, and the main
+ * thread with the heartbeat never runs scripts at all. Talks to `script-pool.ts` only.
+ */
+import { createHash } from 'node:crypto';
+import { parentPort } from 'node:worker_threads';
+import {
+  type DerivedJob,
+  Derivation,
+  type History,
+  type KnownAnswer,
+  type KnownJob,
+  type Note,
+  type ScriptEnv,
+  type Step,
+} from '../actors/flow/derive.ts';
+
+export type ToWorker =
+  | { type: 'open'; id: string; env: Omit<ScriptEnv, 'sha256'>; memory: Facts }
+  | { type: 'advance'; id: string; facts: Facts; nowMs: number }
+  | { type: 'close'; id: string };
+
+/** What became known since the last message: jobs by number, answers from `firstAnswer` on. */
+export type Facts = { jobs: [number, KnownJob][]; firstAnswer: number; answers: KnownAnswer[] };
+
+/** `jobs` are those derived since the last answer. */
+export type FromWorker = {
+  type: 'step';
+  id: string;
+  step: Step;
+  jobs: DerivedJob[];
+  notes: Note[];
+};
+
+/** About 10 ms of work: short enough that flows share the thread fairly. */
+const SLICE_OPERATIONS = 200_000;
+
+type Session = {
+  derivation: Derivation;
+  history: History & { jobs: Map<number, KnownJob>; answers: KnownAnswer[] };
+  told: number;
+};
+
+const sessions = new Map<string, Session>();
+const port = parentPort;
+if (port === null) throw new Error('script-worker is started as a worker thread by script-pool');
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+port.on('message', (message: ToWorker) => {
+  switch (message.type) {
+    case 'open':
+      sessions.set(message.id, open(message.env, message.memory));
+      return;
+    case 'close':
+      sessions.delete(message.id);
+      return;
+    case 'advance': {
+      const session = sessions.get(message.id);
+      if (session === undefined) return;
+      learn(session, message.facts);
+      session.history.nowMs = message.nowMs;
+      slice(message.id, session);
+    }
+  }
+});
+
+function open(env: Omit<ScriptEnv, 'sha256'>, facts: Facts): Session {
+  const jobs = new Map<number, KnownJob>();
+  const answers: KnownAnswer[] = [];
+  const history = {
+    jobs,
+    answers,
+    job: (n: number) => jobs.get(n),
+    answer: (k: number) => answers[k],
+    nowMs: env.deployedMs,
+  };
+  const session = { derivation: new Derivation({ ...env, sha256 }), history, told: 0 };
+  learn(session, facts);
+  return session;
+}
+
+function learn({ history }: Session, facts: Facts): void {
+  for (const [n, job] of facts.jobs) history.jobs.set(n, job);
+  for (const [i, answer] of facts.answers.entries())
+    history.answers[facts.firstAnswer + i] = answer;
+}
+
+/** One slice; a script that is not through yet goes on after the others had their turn. */
+function slice(id: string, session: Session): void {
+  if (sessions.get(id) !== session) return;
+  const step = session.derivation.advance(session.history, SLICE_OPERATIONS);
+  if (step.state === 'sliced') {
+    setImmediate(() => slice(id, session));
+    return;
+  }
+  const jobs = session.derivation.jobs.slice(session.told);
+  session.told += jobs.length;
+  const notes = session.derivation.takeNotes();
+  port?.postMessage({ type: 'step', id, step, jobs, notes } satisfies FromWorker);
+}

@@ -1,0 +1,298 @@
+/**
+ * supervisor: the actor of a node. Admits flows it is assigned, drives their scripts, keeps its runners.
+ *
+ * It beats once a second, answers its runners' beats (their lease), takes wake-ups from `hb.assign.<addr>`
+ * and hosts one script for each flow. All it knows of a flow is in the log: losing this process loses
+ * nothing, and a second supervisor that believes the same is stopped by the fence.
+ */
+import os from 'node:os';
+import type { Actor } from 'xstate';
+import { Deadlines } from '../actors/deadlines.ts';
+import type { Host } from '../actors/host.ts';
+import { backoffMs } from '../actors/supervise.ts';
+import type { Bus, Consumption, Incoming, QueueMessage, Subscription } from '../bus/bus.ts';
+import { subjects } from '../bus/subjects.ts';
+import { ensureError } from '../schemas/errors.ts';
+import { AssignWake } from '../schemas/flow.ts';
+import type { FlowRef } from '../schemas/ids.ts';
+import { BEAT_MS, type NodeBeat, type RosterNode, RunnerBeat } from '../schemas/node.ts';
+import { LedgerView } from './ledger-view.ts';
+import { Outstanding } from './outstanding.ts';
+import { RunnerRegistry } from './runner-registry.ts';
+import { ScriptHost } from './script-host.ts';
+import { scriptHostMachine } from './script-host.machine.ts';
+import { ScriptPool } from './script-pool.ts';
+import { supervisorMachine } from './supervisor.machine.ts';
+
+export type RosterView = {
+  nodes(): readonly RosterNode[];
+  onChange(listener: (node: RosterNode, what: string) => void): Subscription;
+};
+
+export type SupervisorOptions = {
+  bus: Bus;
+  host: Host;
+  roster: RosterView;
+  name: string;
+  groups: string[];
+  /** Capabilities this node offers. */
+  offers: string[];
+  version: string;
+  alarm: (message: string) => void;
+};
+
+export type RunningSupervisor = {
+  /** Takes nothing new; resolves when what runs has ended or `graceMs` have passed. */
+  drain(reason: string, graceMs: number): Promise<void>;
+  stop(): Promise<void>;
+};
+
+const FLOWS_MAX = 20_000;
+const LEDGER_REFRESH_MS = 10_000;
+/** How often every hosted flow is looked at again, whatever happens: no wait without a wake. */
+const REVIEW_MS = 5_000;
+const TROUBLE_BACKOFF = { firstMs: 200, maxMs: 10_000 };
+
+type Hosted = { script: ScriptHost; actor: Actor<typeof scriptHostMachine>; busySince: number };
+
+export async function startSupervisor(options: SupervisorOptions): Promise<RunningSupervisor> {
+  const supervisor = new Supervisor(options);
+  await supervisor.start();
+  return supervisor;
+}
+
+class Supervisor implements RunningSupervisor {
+  readonly #options: SupervisorOptions;
+  readonly #ledger: LedgerView;
+  readonly #registry = new RunnerRegistry();
+  readonly #outstanding = new Outstanding();
+  readonly #pool = new ScriptPool(1);
+  readonly #deadlines: Deadlines;
+  readonly #hosted = new Map<string, Hosted>();
+  readonly #actor: Actor<typeof supervisorMachine>;
+  readonly #machine: typeof scriptHostMachine;
+  readonly #subscriptions: Subscription[] = [];
+  readonly #timers: NodeJS.Timeout[] = [];
+  #assignments: Consumption | undefined;
+  #finished: (() => void) | undefined;
+  #seq = 0;
+
+  constructor(options: SupervisorOptions) {
+    this.#options = options;
+    this.#ledger = new LedgerView(options.bus);
+    this.#deadlines = new Deadlines(options.bus);
+    this.#machine = this.#provideScriptHost();
+    this.#actor = options.host.start('supervisor', this.#provideSupervisor(), {
+      flowsMax: FLOWS_MAX,
+    });
+  }
+
+  async start(): Promise<void> {
+    const { bus, roster } = this.#options;
+    await this.#ledger.refresh();
+    this.#subscriptions.push(
+      bus.subscribe(subjects.beat(bus.address), (message) => this.#takeBeat(message)),
+      roster.onChange(() => this.#lookAtAll()),
+      bus.link.onChange(({ up }) => {
+        if (!up) return;
+        this.#registry.restartListening();
+        for (const { script } of this.#hosted.values()) script.poke();
+      }),
+    );
+    this.#every(BEAT_MS, () => this.#beat());
+    this.#every(LEDGER_REFRESH_MS, () => this.#refreshLedger());
+    this.#every(REVIEW_MS, () => this.#review());
+    this.#assignments = await bus.queues.consume({ queue: 'assign' }, { inFlight: 64 }, (message) =>
+      this.#takeAssignment(message),
+    );
+    this.#actor.send({ type: 'STARTED' });
+  }
+
+  async drain(reason: string, graceMs: number): Promise<void> {
+    const finished = new Promise<void>((resolve) => {
+      this.#finished = resolve;
+    });
+    this.#actor.send({ type: 'DRAIN', reason });
+    const deadline = setTimeout(() => this.#actor.send({ type: 'DEADLINE' }), graceMs);
+    this.#reportIdle();
+    await finished;
+    clearTimeout(deadline);
+  }
+
+  async stop(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    for (const subscription of this.#subscriptions) subscription.stop();
+    await this.#assignments?.stop();
+    this.#deadlines.stop();
+    for (const { script, actor } of this.#hosted.values()) {
+      actor.stop();
+      script.close();
+    }
+    this.#hosted.clear();
+    await this.#pool.stop();
+  }
+
+  #provideSupervisor(): typeof supervisorMachine {
+    return supervisorMachine.provide({
+      actions: {
+        // The beat tells the state; one at once makes a change known without waiting a second.
+        announce: () => setImmediate(() => this.#beat()),
+        refuseFlows: () => {
+          this.#assignments
+            ?.stop()
+            .catch((error: unknown) => this.#alarm('stopping assignments', error));
+        },
+        drainRunners: () => {},
+        finish: () => this.#finished?.(),
+      },
+    });
+  }
+
+  #provideScriptHost(): typeof scriptHostMachine {
+    const hosted = (ref: FlowRef): Hosted | undefined => this.#hosted.get(ref.flow);
+    const due = (ref: FlowRef, atMs: number, send: () => void): void =>
+      this.#deadlines.arm(`script ${ref.flow}`, atMs, send);
+    return scriptHostMachine.provide({
+      actions: {
+        admit: ({ context: ref, self }) => {
+          hosted(ref)
+            ?.script.admit()
+            .catch((error: unknown) => {
+              self.send({ type: 'TROUBLE', reason: ensureError(error).message });
+            });
+        },
+        drive: ({ context: ref }) => hosted(ref)?.script.drive(),
+        armDeadline: ({ context, self }) => {
+          if (context.dueMs !== null) due(context, context.dueMs, () => self.send({ type: 'DUE' }));
+        },
+        armRetry: ({ context, self }) => {
+          this.#options.alarm(`flow ${context.flow}: ${context.reason ?? 'trouble'}; tried again`);
+          const waitMs = backoffMs(context.troubles, TROUBLE_BACKOFF);
+          due(context, this.#options.bus.now() + waitMs, () => self.send({ type: 'DUE' }));
+        },
+        disarmDeadline: ({ context: ref }) => this.#deadlines.disarm(`script ${ref.flow}`),
+        release: ({ context: ref }) => this.#release(ref),
+      },
+    });
+  }
+
+  async #takeAssignment(message: QueueMessage): Promise<void> {
+    const wake = AssignWake.safeParse(JSON.parse(new TextDecoder().decode(message.data)));
+    if (!wake.success) return message.term('no assignment can be read in it');
+    const { context, flow, term } = wake.data;
+    const known = this.#hosted.get(flow);
+    if (known === undefined) this.#hostFlow({ context, flow });
+    else if (known.script.term < term) known.script.poke();
+    else known.script.look();
+    message.ack();
+  }
+
+  #hostFlow(ref: FlowRef): void {
+    const { bus, host, roster } = this.#options;
+    const script: ScriptHost = new ScriptHost(ref, {
+      bus,
+      ledger: this.#ledger,
+      pool: this.#pool,
+      nodes: () => roster.nodes(),
+      nodeView: (address) => {
+        if (address === bus.address) return this.#registry.view(this.#state(), bus.now());
+        const node = roster.nodes().find((each) => each.address === address);
+        return node === undefined ? undefined : { ...node, asOfMs: node.beat_ms };
+      },
+      load: (address) => this.#outstanding.on(address),
+      placed: (job, node) => this.#outstanding.move(job, node),
+      tell: (event) => this.#hosted.get(ref.flow)?.actor.send(event),
+    });
+    // The actor's first effect looks the script up: it is entered before the actor starts.
+    const entry: Partial<Hosted> & { script: ScriptHost; busySince: number } = {
+      script,
+      busySince: performance.now(),
+    };
+    this.#hosted.set(ref.flow, entry as Hosted);
+    entry.actor = host.start(`script-${ref.flow}`, this.#machine, ref);
+    this.#actor.send({ type: 'LOAD', flows: this.#hosted.size });
+  }
+
+  #release(ref: FlowRef): void {
+    const hosted = this.#hosted.get(ref.flow);
+    if (hosted === undefined) return;
+    this.#hosted.delete(ref.flow);
+    hosted.script.close();
+    this.#actor.send({ type: 'LOAD', flows: this.#hosted.size });
+    this.#reportIdle();
+  }
+
+  #takeBeat({ data, reply }: Incoming): void {
+    const beat = RunnerBeat.safeParse(JSON.parse(new TextDecoder().decode(data)));
+    if (!beat.success || reply === undefined) return;
+    const isNew = this.#registry.take(beat.data);
+    if (!this.#registry.isCurrent(beat.data)) return;
+    reply(this.#registry.lease(this.#state() === 'draining', this.#ledger.contexts()));
+    if (isNew) {
+      this.#beat();
+      this.#lookAtAll();
+    }
+    this.#reportIdle();
+  }
+
+  #beat(): void {
+    const { bus, name, groups, offers, version } = this.#options;
+    const beat: NodeBeat = {
+      v: 1,
+      role: 'node',
+      inc: bus.incarnation,
+      seq: this.#seq++,
+      principal: bus.principal,
+      name,
+      groups,
+      offers,
+      state: this.#state() as NodeBeat['state'],
+      runners: this.#registry.reports(),
+      flows: this.#hosted.size,
+      version,
+      cpus: os.availableParallelism(),
+      memory_mib: Math.round(os.totalmem() / 2 ** 20),
+      load1: os.loadavg()[0] ?? 0,
+    };
+    bus.publish(subjects.beat(bus.address), beat);
+  }
+
+  #state(): string {
+    return String(this.#actor.getSnapshot().value);
+  }
+
+  #lookAtAll(): void {
+    for (const { script } of this.#hosted.values()) script.look();
+  }
+
+  /** Whatever sleeps wrongly is woken: a lost live entry, a queue message that never came. */
+  #review(): void {
+    for (const { script } of this.#hosted.values()) script.review();
+  }
+
+  #refreshLedger(): void {
+    this.#ledger.refresh().catch((error: unknown) => this.#alarm('asking the ledger', error));
+  }
+
+  #reportIdle(): void {
+    if (this.#state() !== 'draining') return;
+    if (this.#registry.busy() === 0) this.#actor.send({ type: 'IDLE' });
+  }
+
+  /** A loop that no failure of one round ends. */
+  #every(periodMs: number, round: () => void): void {
+    this.#timers.push(
+      setInterval(() => {
+        try {
+          round();
+        } catch (error) {
+          this.#alarm('a periodic round', error);
+        }
+      }, periodMs),
+    );
+  }
+
+  #alarm(what: string, error: unknown): void {
+    this.#options.alarm(`${what}: ${ensureError(error).message}`);
+  }
+}
