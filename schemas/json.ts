@@ -233,12 +233,16 @@ function readObject(reader: Reader, path: (string | number)[]): { [key: string]:
  * integers beyond 2^53) stays its own text. For values that are passed on and shown, never computed with.
  */
 export function exactJson(text: string): unknown {
-  return JSON.parse(text, (_key, value: unknown, context: { source?: string }) =>
-    typeof value === 'number' && context.source !== undefined && String(value) !== context.source
-      ? rawJson(context.source)
+  return parseWithSource(text, (_key, value, { source }) =>
+    typeof value === 'number' && source !== undefined && String(value) !== source
+      ? rawJson(source)
       : value,
   );
 }
 
-/** `JSON.rawJSON` of ECMAScript 2026, which the packaged Node has and TypeScript's libraries do not yet. */
-const { rawJSON: rawJson } = JSON as unknown as { rawJSON: (text: string) => unknown };
+/** Both are of ECMAScript 2026: the packaged Node has them, TypeScript's libraries do not yet. */
+type SourceReviver = (key: string, value: unknown, context: { source?: string }) => unknown;
+const { parse: parseWithSource, rawJSON: rawJson } = JSON as unknown as {
+  parse: (text: string, reviver: SourceReviver) => unknown;
+  rawJSON: (text: string) => unknown;
+};
