@@ -16,6 +16,7 @@ import {
   type PrincipalKind,
   type PrincipalRole,
 } from '../../schemas/ledger.ts';
+import { followBucket } from './bucket.ts';
 
 export const BUCKETS = {
   principals: 'ledger_principals',
@@ -149,18 +150,13 @@ export async function openDirectory(
   onFault: (message: string) => void,
 ): Promise<OpenDirectory> {
   const directory = new Directory();
-  const watches: Subscription[] = [];
+  const follows: Subscription[] = [];
   for (const bucket of ['principals', 'contexts'] as const) {
-    const kv = bus.kv(BUCKETS[bucket]);
-    const seen = new Set<string>();
     const take = (key: string, entry: KvEntry | undefined) => {
-      seen.add(key);
       if (entry === undefined || directory.take(bucket, entry)) return;
       onFault(`the record ${key} of ${BUCKETS[bucket]} cannot be read; it counts as absent`);
     };
-    watches.push(await kv.watch(take));
-    // The watch may still be delivering: what it has not brought yet is fetched, so that D2 holds.
-    for (const key of await kv.list()) if (!seen.has(key)) take(key, await kv.get(key));
+    follows.push(await followBucket(bus.kv(BUCKETS[bucket]), take));
   }
-  return { directory, stop: () => watches.forEach((watch) => watch.stop()) };
+  return { directory, stop: () => follows.forEach((follow) => follow.stop()) };
 }

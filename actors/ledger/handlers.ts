@@ -29,6 +29,7 @@ import type { AskedChange } from './changes.ts';
 import { changeContext, mayRead } from './contexts.ts';
 import { principalKey, type Directory } from './directory.ts';
 import type { Followers } from './followers.ts';
+import { pageOf } from './pages.ts';
 import { NONCE_TTL_MS, openSigned, strictJson, type Proofs } from './proofs.ts';
 import type { Records } from './records.ts';
 import type { Registrations } from './registrations.ts';
@@ -123,20 +124,6 @@ export const VERBS: Readonly<Record<string, Verb>> = {
     });
   }),
 };
-
-/** One page of a list, in the order of its keys. */
-export function pageOf<T>(
-  all: readonly T[],
-  keyOf: (item: T) => string,
-  { after, limit }: PageRequest,
-): { items: T[]; next: string | null } {
-  const sorted = all
-    .filter((item) => after === null || keyOf(item) > after)
-    .sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
-  const items = sorted.slice(0, limit);
-  const last = items.at(-1);
-  return { items, next: last !== undefined && sorted.length > limit ? keyOf(last) : null };
-}
 
 async function change(deps: HandlerDeps, { data }: LedgerRequest): Promise<object> {
   const { payload, signers, digest } = openSigned(data, LEDGER_PAYLOAD_TYPE);

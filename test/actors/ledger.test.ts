@@ -273,10 +273,11 @@ test('lists: contexts by who asks, principals for admins in pages, nodes where a
   const [user, node] = [newIdentity(), newIdentity()];
   await ledger.register(user, 'user');
   await ledger.register(node, 'node');
-  const names = async (caller: string) =>
-    (
-      (await ledger.ask('contexts', json({}), caller)).ok?.['contexts'] as { context: string }[]
-    ).map(({ context }) => context);
+  const names = async (caller: string) => {
+    const { ok } = await ledger.ask('contexts', json({}), caller);
+    const contexts = (ok?.['contexts'] ?? []) as { context: string }[];
+    return contexts.map(({ context }) => context);
+  };
   assert.deepEqual(await names(user.principal), []);
   assert.deepEqual(await names(node.principal), ['default']);
   const { ok } = await ledger.ask('contexts', json({}), node.principal);

@@ -60,6 +60,10 @@ export class TestLedger {
     return this.#ledger.bootstrap(this.home.principal, 'home');
   }
 
+  serveNodes(nodes: Parameters<Awaited<ReturnType<typeof startLedger>>['serveNodes']>[0]): void {
+    this.#ledger.serveNodes(nodes);
+  }
+
   stop(): void {
     this.#ledger.stop();
   }
