@@ -25,7 +25,7 @@ import { credsText } from './connect.ts';
 import { addressOf, signingKey, signingKeyFromText, type NkeyRole } from './identity.ts';
 import type { SigningKey } from './identity.ts';
 import type { ServerTrust } from './server.ts';
-import { bucketStream, PROTECTED_BUCKETS, userBucket } from './streams.ts';
+import { bucketCopies, bucketStream, PROTECTED_BUCKETS, userBucket } from './streams.ts';
 import { consumers, streams, subjects } from './subjects.ts';
 
 /** The secrets of a bus; each is a file of its own in `<data>/keys`, mode 0600. */
@@ -260,6 +260,7 @@ function userRights(principal: Principal, { executes, reads }: UserRights): Perm
         // Consumers have names that only the ledger and who asked for them know.
         pull(streams.flow, '*'),
         pull(streams.logs, '*'),
+        pull(streams.refused, '*'),
         ...seen.flatMap((context) => [
           directGet(streams.flow, subjects.flowsOf(context)),
           directGet(streams.refused, subjects.refusedOf(context)),
@@ -336,6 +337,8 @@ function nodeRights(principal: Principal, { contexts, classes }: NodeRights): Pe
         subjects.beat(own),
         `hb.at.${own}.>`,
         subjects.storedAll,
+        // The stream's copies; the bucket's own subject also shows writes that lost.
+        bucketCopies('roster'),
         '$KV.roster.>',
       ],
     },

@@ -29,6 +29,8 @@ export const PROTECTED_BUCKETS = [
 
 export const userBucket = (address: Address) => `user_${address}`;
 export const bucketStream = (bucket: string) => `KV_${bucket}`;
+/** Where copies of what a protected bucket stored come: what a watch listens to. */
+export const bucketCopies = (bucket: string) => `hb.kv.${bucket}.>`;
 export const blobSubjects = (context: ContextName) => `hb.blobs.${context}.>`;
 
 const MIB = 1024 * 1024;
@@ -125,8 +127,10 @@ export function contextStreams(context: ContextName, durability: Durability): De
 
 /** A bucket as the KV clients of all languages expect it. */
 export function bucketDefinition(bucket: string, durability: Durability, history = 1): Definition {
+  const watched = PROTECTED_BUCKETS.some((name) => name === bucket);
   return {
     ...common(durability),
+    ...(watched ? { republish: { src: `$KV.${bucket}.>`, dest: bucketCopies(bucket) } } : {}),
     name: bucketStream(bucket),
     subjects: [`$KV.${bucket}.>`],
     max_msgs_per_subject: history,

@@ -20,6 +20,7 @@ export const subjects = {
   decision: ({ context, flow }: FlowRef, writer: Address, kind: DecisionKind) =>
     `hb.flow.${context}.${flow}.main.${writer}.${kind}`,
   decisions: ({ context, flow }: FlowRef) => `hb.flow.${context}.${flow}.main.>`,
+  decisionsAll: 'hb.flow.*.*.main.>',
   decisionsOfKind: ({ context, flow }: FlowRef, kind: DecisionKind) =>
     `hb.flow.${context}.${flow}.main.*.${kind}`,
   claim: ({ context, flow }: FlowRef, pack: PackId, writer: Address) =>
@@ -33,6 +34,7 @@ export const subjects = {
   storedAll: 'hb.stored.>',
   stored: ({ context, flow }: FlowRef) => `hb.stored.${context}.${flow}.>`,
   storedDecisions: ({ context, flow }: FlowRef) => `hb.stored.${context}.${flow}.main.>`,
+  storedDecisionsAll: 'hb.stored.*.*.main.>',
 
   assign: (node: Address) => `hb.assign.${node}`,
   assignAll: 'hb.assign.*',

@@ -1,0 +1,67 @@
+/**
+ * Consumers, made by the control plane for itself and for others (DESIGN 3: nobody else may).
+ *
+ * Who may have which is the ledger's (actors/ledger/followers.ts, whose `ConsumerMaker` this gives); here
+ * is what a consumer is on its stream. Making one again changes nothing.
+ */
+import type { NatsConnection } from '@nats-io/transport-node';
+import { callApi } from './jetstream.ts';
+
+export type FollowerSpec = {
+  stream: string;
+  consumer: string;
+  filter: string;
+  /** First sequence to deliver; null: from the first stored. */
+  from: number | null;
+  inactiveMs: number;
+};
+
+export type QueueSpec = { stream: string; consumer: string; filter: string };
+
+const API_TIMEOUT_MS = 5_000;
+/** Longer than any claim takes; who works longer says so (`working`) or has acked already. */
+export const ACK_WAIT_MS = 30_000;
+const MS_TO_NS = 1_000_000;
+/** The pulls of one node decide how much it holds; this only has to be no smaller. */
+const ACK_PENDING_MAX = 65_536;
+
+/** A pull consumer in memory that acknowledges nothing and ends by itself. */
+export async function makeFollower(nats: NatsConnection, spec: FollowerSpec): Promise<void> {
+  await create(nats, spec.stream, spec.consumer, {
+    filter_subject: spec.filter,
+    ack_policy: 'none',
+    ...(spec.from === null
+      ? { deliver_policy: 'all' }
+      : { deliver_policy: 'by_start_sequence', opt_start_seq: spec.from }),
+    inactive_threshold: spec.inactiveMs * MS_TO_NS,
+    mem_storage: true,
+    num_replicas: 1,
+  });
+}
+
+/** A durable pull consumer of a work queue. */
+export async function makeQueueConsumer(nats: NatsConnection, spec: QueueSpec): Promise<void> {
+  await create(nats, spec.stream, spec.consumer, {
+    durable_name: spec.consumer,
+    filter_subject: spec.filter,
+    ack_policy: 'explicit',
+    ack_wait: ACK_WAIT_MS * MS_TO_NS,
+    max_deliver: -1,
+    max_ack_pending: ACK_PENDING_MAX,
+    deliver_policy: 'all',
+  });
+}
+
+async function create(
+  nats: NatsConnection,
+  stream: string,
+  name: string,
+  config: { filter_subject: string } & Record<string, unknown>,
+): Promise<void> {
+  await callApi(
+    nats,
+    `CONSUMER.CREATE.${stream}.${name}.${config.filter_subject}`,
+    { stream_name: stream, config: { ...config, name } },
+    API_TIMEOUT_MS,
+  );
+}

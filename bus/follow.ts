@@ -1,0 +1,221 @@
+/**
+ * Reading a flow's log: what is stored (a range), and what is stored from now on (a follow).
+ *
+ * F1 Entries come from the stream or from the stream's own copies of what it stored (`hb.stored.…`), never
+ *    from what somebody published.
+ * F2 A follow listens first and reads then, so nothing falls between; by sequence, each once, in order.
+ * F3 When the link was down, copies were lost: what arrives afterwards is held until the range is read
+ *    again.
+ *
+ * How a range is read depends on the connection: the control plane reads the stream directly, everybody
+ * else through a pull consumer that the ledger made for them (bus/nats.ts gives the `RangeReader`).
+ */
+import type { NatsConnection } from '@nats-io/transport-node';
+import { backoffMs } from './backoff.ts';
+import type { Entry, Follower, Link } from './bus.ts';
+import type { BusClock } from './clock.ts';
+import { pullNow, readBatch, readLast, storedFromHeaders, type Stored } from './jetstream.ts';
+import { parseFlowSubject, streams } from './subjects.ts';
+
+/** Reads what a log holds from a sequence on, page by page. One reader serves one follow or read. */
+export type RangeReader = (from: number) => AsyncIterable<Stored[]>;
+
+const PAGE_ITEMS = 256;
+const PAGE_BYTES = 8 * 1024 * 1024;
+const READ_TIMEOUT_MS = 5_000;
+const RETRY = { firstMs: 50, capMs: 5_000 };
+
+/** For who may read the stream itself: what stands under a filter. */
+export function directRange(nats: NatsConnection, filter: string): RangeReader {
+  return async function* (from) {
+    for (let seq = from; ; ) {
+      const { messages, pending } = await readBatch(nats, streams.flow, {
+        seq,
+        next_by_subj: filter,
+        batch: PAGE_ITEMS,
+        max_bytes: PAGE_BYTES,
+      });
+      const last = messages.at(-1);
+      if (last === undefined) return;
+      yield messages;
+      if (pending === 0) return;
+      seq = last.seq + 1;
+    }
+  };
+}
+
+/**
+ * Through a consumer that `make` asks for. It is its own cursor and is kept for the next range; when it
+ * is gone (60 s without a pull) another is asked for.
+ */
+export function consumerRange(
+  nats: NatsConnection,
+  make: (from: number) => Promise<{ stream: string; consumer: string }>,
+): RangeReader {
+  let kept: { stream: string; consumer: string } | undefined;
+  return async function* (from) {
+    let fresh = kept === undefined;
+    kept ??= await make(from);
+    let seq = from;
+    for (;;) {
+      let page: { messages: Stored[]; pending: number };
+      try {
+        page = await pullNow(nats, kept, PAGE_ITEMS);
+      } catch (error) {
+        kept = undefined;
+        if (fresh) throw error;
+        fresh = true;
+        kept = await make(seq);
+        continue;
+      }
+      const messages = page.messages.filter((message) => message.seq >= seq);
+      if (messages.length > 0) yield messages;
+      const last = messages.at(-1);
+      if (last !== undefined) seq = last.seq + 1;
+      if (page.messages.length === 0 || page.pending === 0) return;
+    }
+  };
+}
+
+export type FollowOptions = {
+  nats: NatsConnection;
+  link: Link;
+  clock: BusClock;
+  /** Where copies come. */
+  live: string;
+  range: RangeReader;
+  /** First sequence to deliver; or a filter: what comes after the last message under it. */
+  from: number | { after: string };
+  wanted: (entry: Entry) => boolean;
+  onEntry: (entry: Entry) => void;
+};
+
+export function startFollow(options: FollowOptions): Follower {
+  return new Follow(options);
+}
+
+class Follow implements Follower {
+  readonly #options: FollowOptions;
+  readonly #caughtUp = Promise.withResolvers<void>();
+  readonly #endings: (() => void)[];
+  /** Sequence of the last entry delivered or passed over. */
+  #last: number;
+  /** What came live while a range was, or has to be, read; undefined when nothing is held. */
+  #held: Stored[] | undefined = [];
+  /** A wish that comes while a read runs is read for afterwards. */
+  #wished = 0;
+  #fulfilled = 0;
+  #running = false;
+  #stopped = false;
+
+  constructor(options: FollowOptions) {
+    this.#options = options;
+    this.#last = typeof options.from === 'number' ? options.from - 1 : 0;
+    const subscription = options.nats.subscribe(options.live, {
+      callback: (error, message) => {
+        const stored = error ? undefined : storedFromHeaders(message);
+        if (stored !== undefined) this.#takeCopy(stored);
+      },
+    });
+    const watch = options.link.onChange(({ up }) => {
+      this.#held ??= [];
+      if (up) this.poke();
+    });
+    this.#endings = [() => subscription.unsubscribe(), () => watch.stop()];
+    this.poke();
+  }
+
+  get caughtUp(): Promise<void> {
+    return this.#caughtUp.promise;
+  }
+
+  poke(): void {
+    if (this.#stopped) return;
+    this.#wished++;
+    this.#held ??= [];
+    void this.#readUntilFulfilled();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#held = [];
+    this.#caughtUp.resolve();
+    for (const end of this.#endings) end();
+  }
+
+  #takeCopy(stored: Stored): void {
+    this.#options.clock.saw(stored.at);
+    if (this.#held === undefined) this.#deliver(stored);
+    else this.#held.push(stored);
+  }
+
+  #deliver(stored: Stored): void {
+    if (this.#stopped || stored.seq <= this.#last) return;
+    this.#last = stored.seq;
+    const entry = toEntry(stored);
+    if (entry === undefined || !this.#options.wanted(entry)) return;
+    try {
+      this.#options.onEntry(entry);
+    } catch (error) {
+      // The consumer's fault must not end the follow, and must not be lost either.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
+
+  async #readUntilFulfilled(): Promise<void> {
+    if (this.#running) return;
+    this.#running = true;
+    for (let attempt = 0; !this.#stopped && this.#fulfilled < this.#wished; ) {
+      const wish = this.#wished;
+      try {
+        await this.#readOnce();
+        this.#fulfilled = wish;
+        attempt = 0;
+      } catch {
+        // The link or the ledger is away: the read is repeated until it works, or nobody wants it.
+        await new Promise((resolve) => setTimeout(resolve, backoffMs(attempt++, RETRY)));
+      }
+    }
+    this.#running = false;
+    if (!this.#stopped) this.#release();
+    this.#caughtUp.resolve();
+  }
+
+  async #readOnce(): Promise<void> {
+    const { from, nats, range } = this.#options;
+    if (this.#fulfilled === 0 && typeof from !== 'number') {
+      const latest = await readLast(nats, streams.flow, from.after, READ_TIMEOUT_MS);
+      this.#last = latest?.seq ?? 0;
+      return;
+    }
+    for await (const page of range(this.#last + 1)) {
+      for (const stored of page) this.#deliver(stored);
+      if (this.#stopped) return;
+    }
+  }
+
+  #release(): void {
+    const ready = (this.#held ?? []).toSorted((a, b) => a.seq - b.seq);
+    // A link that went down meanwhile has its own wish to come, and must find things held.
+    this.#held = this.#options.link.state().up ? undefined : [];
+    for (const stored of ready) this.#deliver(stored);
+  }
+}
+
+/** A stored message as an entry; undefined when its subject is none of a flow's log. */
+export function toEntry(stored: Stored): Entry | undefined {
+  const subject = parseFlowSubject(stored.subject);
+  if (subject === undefined) return undefined;
+  return { ...subject, seq: stored.seq, at: stored.at, body: parseBody(stored.data) };
+}
+
+/** What is no JSON has no body: the fold's schemas refuse it like any other foreign thing. */
+function parseBody(data: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(data)) as unknown;
+  } catch {
+    return undefined;
+  }
+}

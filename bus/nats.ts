@@ -1,0 +1,349 @@
+/**
+ * The bus on NATS: one connection of one principal, with everything of bus/bus.ts on it.
+ *
+ * Three kinds, by what their credentials allow. `control` (coord, ledger, roster) reads streams directly and
+ * makes consumers, also for others; `node` and `user` get theirs from the ledger and read through them.
+ * A control connection may open a second one in the ledger's account, over which `hb.ledger.*` is answered.
+ *
+ * What each part does stands in its file: log, jobs, kv, blobs, connect, credentials, streams.
+ */
+import { randomBytes } from 'node:crypto';
+import { jetstreamManager } from '@nats-io/jetstream';
+import type { Msg, NatsConnection } from '@nats-io/transport-node';
+import type { Durability } from '../schemas/config.ts';
+import { HeroError, ensureError } from '../schemas/errors.ts';
+import type { Address, ContextName, FlowRef, Incarnation, Principal } from '../schemas/ids.ts';
+import { ConsumerReply, LedgerReply, type QueueRequest } from '../schemas/ledger.ts';
+import { makeBlobs, type Blobs } from './blobs.ts';
+import type { Bus, Incoming, Queues, QueueName, Subscription } from './bus.ts';
+import { makeClock, type BusClock } from './clock.ts';
+import { connect, type Connection } from './connect.ts';
+import { makeFollower, makeQueueConsumer, type FollowerSpec, type QueueSpec } from './consumers.ts';
+import { callerOf, inboxPrefix, REQUEST_INFO_HEADER } from './credentials.ts';
+import { consumerRange, directRange, type RangeReader } from './follow.ts';
+import type { Identity } from './identity.ts';
+import { callApi, mapNatsError } from './jetstream.ts';
+import { consumeQueue, publishQueued } from './jobs.ts';
+import { openKv } from './kv.ts';
+import { makeFlowLog } from './log.ts';
+import { ensureBus, ensureContext, ensureUserBucket } from './streams.ts';
+import { consumers, streams, subjects } from './subjects.ts';
+
+export type NatsBusOptions = {
+  kind: 'control' | 'node' | 'user';
+  server: string | readonly string[];
+  identity: Identity;
+  incarnation: Incarnation;
+  /** The user JWT, asked at each connect: bus/credentials.ts, `Issuer`. */
+  jwt: () => string;
+  /** Control only: the JWT of `Issuer.ledgerService`, for who answers `hb.ledger.*`. */
+  ledgerJwt?: () => string;
+  name?: string;
+  ca?: string;
+  /** Go on trying for ever when the first connect fails. */
+  persist?: boolean;
+  /** Control only: what streams it makes. */
+  durability?: Durability;
+};
+
+/** What only the control plane can do; its calls are idempotent. */
+export type BusAdmin = {
+  /** All streams and buckets of the bus. */
+  ensureBus(): Promise<void>;
+  ensureContext(context: ContextName): Promise<void>;
+  ensureUserBucket(address: Address): Promise<void>;
+  /** For the ledger: see its `ConsumerMaker`. */
+  follower(spec: FollowerSpec): Promise<void>;
+  queue(spec: QueueSpec & { makeStream?: string | null }): Promise<void>;
+};
+
+export type NatsBus = Bus & {
+  readonly blobs: Blobs;
+  /** Throws not_allowed on connections that are not the control plane's. */
+  readonly admin: BusAdmin;
+  /** The connection, for what has no place in the interface (metrics, tests). */
+  readonly nats: NatsConnection;
+};
+
+const REQUEST_TIMEOUT_MS = 5_000;
+const NO_RESPONDER_WAIT_MS = 100;
+
+export async function openNatsBus(options: NatsBusOptions): Promise<NatsBus> {
+  const { kind, identity, incarnation } = options;
+  const base = {
+    server: options.server,
+    key: identity,
+    ...(options.name === undefined ? {} : { name: options.name }),
+    ...(options.ca === undefined ? {} : { ca: options.ca }),
+    ...(options.persist === undefined ? {} : { persist: options.persist }),
+  };
+  const main = await connect({
+    ...base,
+    jwt: options.jwt,
+    inboxPrefix: inboxPrefix(kind, identity.principal),
+  });
+  const { ledgerJwt } = options;
+  const ledger =
+    ledgerJwt === undefined
+      ? undefined
+      : await connect({ ...base, jwt: ledgerJwt, inboxPrefix: '_INBOX_L' }).catch(
+          async (error: unknown) => {
+            await main.close();
+            throw error;
+          },
+        );
+  const clock = makeClock(
+    () => performance.now(),
+    () => Date.now(),
+  );
+  const parts: Parts = { ...options, main, ledger, clock, counter: 0 };
+  await readClock(parts);
+  main.link.onChange(({ up }) => {
+    if (up) void readClock(parts);
+  });
+  return assemble(parts, identity.principal, identity.address, incarnation);
+}
+
+type Parts = NatsBusOptions & {
+  main: Connection;
+  ledger: Connection | undefined;
+  clock: BusClock;
+  counter: number;
+};
+
+function assemble(
+  parts: Parts,
+  principal: Principal,
+  address: Address,
+  incarnation: Incarnation,
+): NatsBus {
+  const { main, ledger, clock } = parts;
+  const { nats, link } = main;
+  const log = makeFlowLog({
+    nats,
+    link,
+    clock,
+    address,
+    incarnation,
+    range: (ref, only) => rangeReader(parts, ref, only),
+  });
+  return {
+    principal,
+    address,
+    incarnation,
+    link,
+    log,
+    queues: makeQueues(parts),
+    blobs: makeBlobs(nats),
+    admin: makeAdmin(parts),
+    nats,
+    kv: (bucket) => openKv({ nats, link, clock, bucket, writeId: () => writeId(parts) }),
+    now: () => clock.now(),
+    publish: (subject, body) => {
+      // Core publishes are hints; a link that is down loses them like any other (DESIGN 3).
+      if (!nats.isClosed()) nats.publish(subject, JSON.stringify(body));
+    },
+    subscribe: (subject, onMessage) => subscribe(parts, subject, onMessage),
+    request: (subject, body, timeoutMs) => requestJson(nats, subject, body, timeoutMs),
+    close: async () => {
+      log.close();
+      await Promise.all([main.close(), ledger?.close()]);
+    },
+  };
+}
+
+/** Unguessable ids: whoever could name one beforehand could have a stream take ours for a repeat of his. */
+const ID_SALT = randomBytes(12).toString('hex');
+function writeId(parts: Parts): string {
+  return `${parts.incarnation}:${ID_SALT}:${++parts.counter}`;
+}
+
+/** The server's clock, from the answer of a stream this connection may ask about. */
+async function readClock({ kind, main, identity, clock }: Parts): Promise<void> {
+  const stream =
+    kind === 'control'
+      ? streams.flow
+      : kind === 'node'
+        ? 'KV_roster'
+        : `KV_user_${identity.address}`;
+  const info = await callApi(main.nats, `STREAM.INFO.${stream}`, {}, REQUEST_TIMEOUT_MS).catch(
+    () => undefined,
+  );
+  const ts = info?.['ts'];
+  if (typeof ts === 'string') clock.saw(Date.parse(ts));
+}
+
+function rangeReader(parts: Parts, ref: FlowRef, only?: 'decisions'): RangeReader {
+  const { nats } = parts.main;
+  if (parts.kind === 'control') {
+    return directRange(nats, only === undefined ? subjects.flow(ref) : subjects.decisions(ref));
+  }
+  return consumerRange(nats, async (from) =>
+    ConsumerReply.parse(await askLedger(nats, 'follow', { ...ref, from })),
+  );
+}
+
+/** Asks the ledger; its refusals become errors with the code it gave. */
+export async function askLedger(
+  nats: NatsConnection,
+  verb: string,
+  body: object | Uint8Array,
+): Promise<unknown> {
+  const reply = LedgerReply.parse(await requestJson(nats, subjects.ledger(verb), body));
+  if ('ok' in reply) return reply.ok;
+  const { code, message, fix } = reply.error;
+  throw new HeroError(code as HeroError['code'], message, fix === null ? {} : { fix });
+}
+
+async function requestJson(
+  nats: NatsConnection,
+  subject: string,
+  body: object | Uint8Array,
+  timeoutMs = REQUEST_TIMEOUT_MS,
+): Promise<unknown> {
+  const data = body instanceof Uint8Array ? body : Buffer.from(JSON.stringify(body));
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    const left = Math.max(1, deadline - performance.now());
+    try {
+      return parseJson((await nats.request(subject, data, { timeout: left })).data);
+    } catch (thrown) {
+      const { name, cause } = ensureError(thrown);
+      const nobody =
+        name === 'NoRespondersError' || ensureError(cause).name === 'NoRespondersError';
+      // Who answers may be starting: nobody there is not yet nobody in time.
+      if (!nobody || deadline - performance.now() < NO_RESPONDER_WAIT_MS) {
+        throw mapNatsError(thrown, subject);
+      }
+      await new Promise((resolve) => setTimeout(resolve, NO_RESPONDER_WAIT_MS));
+    }
+  }
+}
+
+function parseJson(data: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(data)) as unknown;
+  } catch (cause) {
+    throw new HeroError('bad_request', 'the answer is no JSON', { cause });
+  }
+}
+
+/**
+ * `hb.ledger.*` is answered over the ledger's own connection, where the server names the caller. Elsewhere
+ * a control connection answers nothing: it may publish anywhere, and a reply subject is the caller's
+ * choice (credentials K3).
+ */
+function subscribe(
+  { kind, main, ledger }: Parts,
+  subject: string,
+  onMessage: (message: Incoming) => void,
+): Subscription {
+  const forLedger = subject.startsWith('hb.ledger.');
+  const connection = forLedger ? ledger : main;
+  if (connection === undefined) {
+    throw new HeroError('not_allowed', 'this connection does not answer for the ledger');
+  }
+  const answers = forLedger || kind !== 'control';
+  const subscription = connection.nats.subscribe(subject, {
+    callback: (error, message) => {
+      if (error) return;
+      const { reply } = message;
+      onMessage({
+        subject: message.subject,
+        data: message.data,
+        caller: forLedger ? callerOf(requestInfo(message)) : undefined,
+        ...(answers && reply !== undefined && reply !== ''
+          ? { reply: (body: object) => connection.nats.publish(reply, JSON.stringify(body)) }
+          : {}),
+      });
+    },
+  });
+  return { stop: () => subscription.unsubscribe() };
+}
+
+function requestInfo(message: Msg): string[] {
+  return message.headers?.values(REQUEST_INFO_HEADER) ?? [];
+}
+
+function makeQueues(parts: Parts): Queues {
+  const { main, clock } = parts;
+  const { nats, link } = main;
+  return {
+    consume: (queue, { inFlight }, handle) =>
+      consumeQueue({
+        nats,
+        link,
+        clock,
+        inFlight,
+        handle,
+        ensure: () => ensureQueue(parts, queue),
+      }),
+    publish: async (subject, body) =>
+      publishQueued(nats, clock, subject, Buffer.from(JSON.stringify(body)), writeId(parts)),
+    publishBytes: (subject, data) => publishQueued(nats, clock, subject, data, writeId(parts)),
+  };
+}
+
+/** The control plane makes the consumer it needs; a node asks the ledger for its own. */
+async function ensureQueue(
+  { kind, main, identity }: Parts,
+  queue: QueueName,
+): Promise<{ stream: string; consumer: string }> {
+  if (kind === 'control') {
+    const spec = queueSpec(queue, identity.address);
+    await makeQueueConsumer(main.nats, spec);
+    return spec;
+  }
+  if (queue.queue === 'deploy') {
+    throw new HeroError('not_allowed', 'only the control plane takes in deployments');
+  }
+  const asked: QueueRequest = queue;
+  return ConsumerReply.parse(await askLedger(main.nats, 'queue', asked));
+}
+
+function queueSpec(queue: QueueName, node: Address): QueueSpec {
+  switch (queue.queue) {
+    case 'deploy':
+      return {
+        stream: streams.deploy,
+        consumer: consumers.deploy,
+        filter: subjects.deployAll,
+      };
+    case 'assign':
+      return {
+        stream: streams.assign,
+        consumer: consumers.assign(node),
+        filter: subjects.assign(node),
+      };
+    case 'jobs':
+      return {
+        stream: streams.jobs(queue.context),
+        consumer: consumers.jobs(queue.class, node),
+        filter: subjects.jobs(queue.context, queue.class, node),
+      };
+  }
+}
+
+function makeAdmin({ kind, main, durability = 'fsync' }: Parts): BusAdmin {
+  const manager = async () => {
+    if (kind !== 'control') {
+      throw new HeroError('not_allowed', 'only the control plane makes streams and consumers');
+    }
+    return jetstreamManager(main.nats);
+  };
+  return {
+    ensureBus: async () => ensureBus(await manager(), durability),
+    ensureContext: async (context) => ensureContext(await manager(), context, durability),
+    ensureUserBucket: async (address) => ensureUserBucket(await manager(), address, durability),
+    follower: async (spec) => {
+      await manager();
+      await makeFollower(main.nats, spec);
+    },
+    queue: async (spec) => {
+      const jsm = await manager();
+      // A context's streams may be missing where its record was made by an older ledger.
+      if (spec.makeStream) await ensureContext(jsm, spec.stream.replace(/^JOBS_/, ''), durability);
+      await makeQueueConsumer(main.nats, spec);
+    },
+  };
+}
