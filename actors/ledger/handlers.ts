@@ -31,6 +31,7 @@ import { principalKey, type Directory } from './directory.ts';
 import type { Followers } from './followers.ts';
 import { pageOf } from './pages.ts';
 import { NONCE_TTL_MS, openSigned, strictJson, type Proofs } from './proofs.ts';
+import type { Provisions } from './provisions.ts';
 import type { Records } from './records.ts';
 import type { Registrations } from './registrations.ts';
 
@@ -38,6 +39,7 @@ export type HandlerDeps = {
   directory: Directory;
   records: Records;
   registrations: Registrations;
+  provisions: Provisions;
   proofs: Proofs;
   followers: Followers;
   /** Nodes as the roster sees them, a page at a time; undefined until a roster runs here. */
@@ -144,11 +146,13 @@ async function change(deps: HandlerDeps, { data }: LedgerRequest): Promise<objec
   if ('principal' in what && addressOf(what.principal) === undefined) {
     throw new HeroError('bad_request', `${what.principal} is no nkey: its check digits are wrong`);
   }
-  return deps.records.changeContext<ContextRecord>(what.context, (current) => {
+  const changed = await deps.records.changeContext<ContextRecord>(what.context, (current) => {
     const admin = deps.directory.hasRole(by, 'admin');
     const { record, seen } = changeContext(current, what, asking, admin);
     return { write: seen ? undefined : record, answer: record };
   });
+  await deps.provisions.context(changed.context);
+  return changed;
 }
 
 function allow(auth: AuthClass, directory: Directory, caller: Principal | undefined): Principal {

@@ -19,15 +19,16 @@ import { Followers, type ConsumerMaker } from './followers.ts';
 import { VERBS, type HandlerDeps } from './handlers.ts';
 import { Proofs } from './proofs.ts';
 import { Records } from './records.ts';
+import { Provisions, type Provision } from './provisions.ts';
 import { Registrations, type Admission, type Issue } from './registrations.ts';
 
 export type LedgerOptions = {
-  /** The control plane's connection: it may write the buckets, and answers nobody. */
-  bus: Pick<Bus, 'kv' | 'now'>;
-  /** The connection that answers: in an account of its own, with a right to nothing but replies. */
-  service: Pick<Bus, 'subscribe'>;
+  /** The control plane's bus, opened with the right to answer `hb.ledger.*`. */
+  bus: Pick<Bus, 'kv' | 'subscribe' | 'now'>;
   issue: Issue;
   makeConsumer: ConsumerMaker;
+  /** Makes the streams of a context and the bucket of a user, before anybody is told to use them. */
+  provision?: Provision;
   admission?: Admission;
   /** Ends the credentials of a revoked principal on the bus; without it they end by their expiry. */
   cut?: (record: PrincipalRecord) => void | Promise<void>;
@@ -57,11 +58,16 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
   const { directory, stop } = await openDirectory(bus, onFault);
   const records = new Records(bus, directory);
   await records.settleHistory();
+  const provisions = new Provisions(options.provision);
+  for (const { context } of directory.contexts()) await provisions.context(context);
   const registrations = new Registrations({
     directory,
     records,
     admission: options.admission ?? { open: true },
-    issue: options.issue,
+    issue: async (record, contexts) => {
+      if (record.kind === 'user') await provisions.user(record.address);
+      return options.issue(record, contexts);
+    },
     cut: options.cut ?? (() => undefined),
     now,
   });
@@ -70,12 +76,13 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
     directory,
     records,
     registrations,
+    provisions,
     proofs: new Proofs(monotonicMs),
     followers: new Followers(options.makeConsumer, monotonicMs),
     nodes: (page) => nodes?.(page),
     now,
   };
-  const subscription = options.service.subscribe(subjects.ledgerAll, serve(deps, onFault));
+  const subscription = bus.subscribe(subjects.ledgerAll, serve(deps, onFault));
   return {
     directory,
     bootstrap: (principal, name) => bootstrap(deps, principal, name),
@@ -144,4 +151,5 @@ async function bootstrap(deps: HandlerDeps, principal: Principal, name: string):
     write: current === undefined ? newContext('default', principal, deps.now()) : undefined,
     answer: undefined,
   }));
+  await deps.provisions.context('default');
 }

@@ -2,7 +2,7 @@
  * The roster as a node sees it: the same picture, followed from afar.
  *
  * A whole list by `hb.ledger.nodes` at the start, after each reconnect and seldom besides; between them the
- * bucket's own messages on `$KV.roster.<addr>`. Those may be lost, so the list is what makes it right.
+ * copies of what the bucket stored (bus/streams.ts). Those may be lost, so the list is what makes it right.
  * Invariants:
  *   O1 a delta that came while a list was under way is newer than the list;
  *   O2 an older record of a node never replaces a newer one;
@@ -10,6 +10,7 @@
  * It decides nothing about liveness: that is the roster's alone.
  */
 import type { Bus, Incoming, Subscription } from '../../bus/bus.ts';
+import { bucketCopies } from '../../bus/streams.ts';
 import { subjects } from '../../bus/subjects.ts';
 import { HeroError, ensureError } from '../../schemas/errors.ts';
 import type { Address } from '../../schemas/ids.ts';
@@ -18,7 +19,7 @@ import { backoffMs } from '../supervise.ts';
 import { ROSTER_BUCKET } from './roster.ts';
 import type { RosterListener } from './watch.ts';
 
-const DELTAS = `$KV.${ROSTER_BUCKET}.`;
+const DELTAS = bucketCopies(ROSTER_BUCKET);
 const RETRY = { firstMs: 500, maxMs: 15_000 };
 const REFRESH = { firstMs: 600_000, maxMs: 600_000 };
 
@@ -86,7 +87,7 @@ class View {
     this.#bus = bus;
     this.#onFault = onFault;
     this.#subscriptions = [
-      bus.subscribe(`${DELTAS}*`, (message) => this.#delta(message)),
+      bus.subscribe(DELTAS, (message) => this.#delta(message)),
       bus.link.onChange(({ up }) => {
         if (up) void this.#refresh();
       }),
@@ -134,7 +135,7 @@ class View {
   }
 
   #delta({ subject, data }: Incoming): void {
-    const address = subject.slice(DELTAS.length);
+    const address = subject.slice(DELTAS.length - 1);
     this.#touched.add(address);
     if (data.length === 0) return this.#remove(address);
     const node = readNode(data);

@@ -34,6 +34,7 @@ test('a key that signs its nonce is registered, and again at each asking', async
   const asNode = await ledger.register(user, 'node');
   assert.equal(asNode.ok?.['status'], 'registered');
   assert.equal(ledger.directory.nodeAt(user.address)?.principal, user.principal);
+  assert.deepEqual(ledger.provisioned, ['default', user.address], 'each made once');
 });
 
 test('a nonce proves its own principal, once, for a minute', async () => {
@@ -393,7 +394,6 @@ test('a failing issuer is a fault of ours: the caller learns no more than that',
   const faults: string[] = [];
   const ledger = await startLedger({
     bus: bus.asBus(),
-    service: bus.asBus(),
     issue: () => {
       throw new Error('seed SUAAA');
     },

@@ -143,7 +143,7 @@ export class MemoryBus {
       bucket.entries.set(key, entry);
       net.puts++;
       for (const watcher of bucket.watchers) watcher(key, entry);
-      net.deliver(`$KV.${name}.${key}`, Buffer.from(JSON.stringify(value)));
+      net.deliver(`hb.kv.${name}.${key}`, Buffer.from(JSON.stringify(value)));
       return revision;
     };
     return {
@@ -155,7 +155,7 @@ export class MemoryBus {
       delete: async (key) => {
         bucket.entries.delete(key);
         for (const watcher of bucket.watchers) watcher(key, undefined);
-        net.deliver(`$KV.${name}.${key}`, new Uint8Array());
+        net.deliver(`hb.kv.${name}.${key}`, new Uint8Array());
       },
       list: async (prefix = '') =>
         [...bucket.entries.keys()].filter((key) => key.startsWith(prefix)).sort(),

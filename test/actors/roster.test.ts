@@ -381,7 +381,7 @@ test('a node follows the roster from afar, through lost deltas and a list that f
   const heard = [...net.listeners];
   net.listeners.clear();
   for (const listener of heard) {
-    if (!listener.pattern.test('$KV.roster.x')) net.listeners.add(listener);
+    if (!listener.pattern.test('hb.kv.roster.x')) net.listeners.add(listener);
   }
   send(net, nodes[2] ?? ledger.home, 1);
   await settle();

@@ -22,6 +22,7 @@ export class TestLedger {
   readonly home: Identity;
   readonly faults: string[] = [];
   readonly cut: string[] = [];
+  readonly provisioned: string[] = [];
   readonly followers: FollowerSpec[] = [];
   readonly queues: QueueSpec[] = [];
   monotonicMs = 1000;
@@ -42,11 +43,14 @@ export class TestLedger {
     const bus = new MemoryBus(this.net, this.home, this.home.principal);
     this.#ledger = await startLedger({
       bus: bus.asBus(),
-      service: bus.asBus(),
       issue: ({ kind, principal }) => `jwt.${kind}.${principal}.${++this.#issued}`,
       makeConsumer: {
         follower: async (spec) => void this.followers.push(spec),
         queue: async (spec) => void this.queues.push(spec),
+      },
+      provision: {
+        context: async (context) => void this.provisioned.push(context),
+        user: async (address) => void this.provisioned.push(address),
       },
       cut: ({ principal }) => void this.cut.push(principal),
       monotonicMs: () => this.monotonicMs,
