@@ -17,6 +17,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { execa } from 'execa';
 import { HeroError } from '../schemas/errors.ts';
 import { findCommand } from './command.ts';
+import { atMoment } from './deadline.ts';
 import { groupGone, signalGroup } from './group.ts';
 import type { Guardian } from './guardian.ts';
 import { LineSplitter, Tail } from './lines.ts';
@@ -55,7 +56,6 @@ export const KILL_GRACE_MS = 500;
 /** A descendant that left the group can hold a pipe open for ever: it is not waited for. */
 const HELD_OUTPUT_MS = 1000;
 const GROUP_GONE_MS = 1000;
-const TIMER_MAX_MS = 2 ** 31 - 1;
 
 /** Reads the word that opens the gate from descriptor 3, then becomes the command. */
 const GATE = 'read -r go <&3 || exit 125; unset go; exec 3<&-; exec "$@"';
@@ -186,7 +186,7 @@ class Ending {
   readonly #graceMs: number;
   readonly #signal: AbortSignal;
   readonly #onAbort = (): void => this.#end('aborted');
-  #deadline: NodeJS.Timeout | undefined;
+  #forgetDeadline: () => void = () => undefined;
   #graceEndsMs = 0;
   #kill: NodeJS.Timeout | undefined;
 
@@ -196,12 +196,14 @@ class Ending {
     this.#signal = signal;
     if (signal.aborted) this.#onAbort();
     else signal.addEventListener('abort', this.#onAbort, { once: true });
-    if (deadlineMs !== undefined && deadlineMs !== null) this.#arm(deadlineMs);
+    if (deadlineMs !== undefined && deadlineMs !== null) {
+      this.#forgetDeadline = atMoment(deadlineMs, () => this.#end('deadline'));
+    }
   }
 
   /** After the leader's exit: ends the rest of the group and waits for the output and for silence. */
   async finish(outputs: Output[]): Promise<void> {
-    clearTimeout(this.#deadline);
+    this.#forgetDeadline();
     const done = Promise.all(outputs.map((output) => output.done));
     if (this.reason !== undefined) {
       // A wrapper that dies at once must not take the grace from the command under it.
@@ -225,16 +227,8 @@ class Ending {
 
   dispose(): void {
     this.#signal.removeEventListener('abort', this.#onAbort);
-    clearTimeout(this.#deadline);
+    this.#forgetDeadline();
     clearTimeout(this.#kill);
-  }
-
-  #arm(deadlineMs: number): void {
-    const leftMs = Math.max(0, Math.min(TIMER_MAX_MS, deadlineMs - performance.now()));
-    this.#deadline = setTimeout(() => {
-      if (performance.now() >= deadlineMs) this.#end('deadline');
-      else this.#arm(deadlineMs);
-    }, leftMs);
   }
 
   #end(reason: 'deadline' | 'aborted'): void {

@@ -1,0 +1,198 @@
+/**
+ * The intake: pulls packs of the contexts a runner serves, checks them, and hands them to execution.
+ *
+ *   I1 a queue message is acked only after its pack's claim is committed, or is certain to be somebody's;
+ *   I2 two deliveries of one pack in one incarnation are one execution;
+ *   I3 a message is kept waiting for a slot only briefly: a runner that stays full gives the queue back,
+ *      and others of its node get the pack.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { backoffMs } from '../actors/supervise.ts';
+import { type Consumption, FenceLost, type QueueMessage } from '../bus/bus.ts';
+import { subjects } from '../bus/subjects.ts';
+import { Pack } from '../schemas/job.ts';
+import { type Desk, PackExecution } from './execution.ts';
+
+const FULL_PATIENCE_MS = 250;
+const RETRY = { firstMs: 100, maxMs: 5000 };
+const CLAIM_AGAIN_MS = 500;
+const MESSAGES_MAX = 32;
+/** Packs remembered after their claim; beyond it, the fence refuses a redelivery. */
+const REMEMBERED_MAX = 4096;
+
+type Claimed = 'claimed' | 'lost' | 'failed';
+
+export type IntakeStats = { packs: number; garbage: number; misplaced: number; duplicates: number };
+
+export class Intake {
+  readonly stats: IntakeStats = { packs: 0, garbage: 0, misplaced: 0, duplicates: 0 };
+  readonly held = new Map<string, PackExecution>();
+  readonly #desk: Desk;
+  readonly #known = new Map<string, Promise<Claimed>>();
+  readonly #consuming = new Map<string, Consumption>();
+  #wanted = new Set<string>();
+  #full = false;
+  #patience: NodeJS.Timeout | undefined;
+  #closed = false;
+  #adjusting: Promise<void> | undefined;
+  /** Aborted to give back what waits at the door. */
+  #door = new AbortController();
+
+  constructor(desk: Desk) {
+    this.#desk = desk;
+  }
+
+  /** Pulls from these contexts and no others. */
+  serve(contexts: string[]): void {
+    this.#wanted = new Set(contexts);
+    void this.#adjust();
+  }
+
+  get serving(): string[] {
+    return [...this.#wanted].sort();
+  }
+
+  /** To be told of every change in the number of free slots. */
+  slotsChanged(free: number): void {
+    if (free > 0) {
+      clearTimeout(this.#patience);
+      this.#patience = undefined;
+      if (!this.#full) return;
+      this.#full = false;
+      void this.#adjust();
+    } else {
+      this.#patience ??= setTimeout(() => {
+        this.#full = true;
+        this.#giveBack();
+        void this.#adjust();
+      }, FULL_PATIENCE_MS);
+    }
+  }
+
+  /** Takes nothing any more. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#patience);
+    this.#giveBack();
+    await this.#adjust();
+  }
+
+  #giveBack(): void {
+    this.#door.abort(new Error('no new packs'));
+    this.#door = new AbortController();
+  }
+
+  /** Makes what is consumed what is wanted; one adjustment at a time. */
+  #adjust(): Promise<void> {
+    this.#adjusting ??= this.#adjustUntilRight().finally(() => {
+      this.#adjusting = undefined;
+    });
+    return this.#adjusting;
+  }
+
+  async #adjustUntilRight(): Promise<void> {
+    for (let tries = 0; ; ) {
+      const wanted = this.#closed || this.#full ? new Set<string>() : this.#wanted;
+      const surplus = [...this.#consuming.keys()].find((context) => !wanted.has(context));
+      const missing = [...wanted].find((context) => !this.#consuming.has(context));
+      if (surplus !== undefined) {
+        const consumption = this.#consuming.get(surplus);
+        this.#consuming.delete(surplus);
+        await consumption?.stop().catch(() => undefined);
+      } else if (missing !== undefined) {
+        try {
+          this.#consuming.set(missing, await this.#consume(missing));
+          tries = 0;
+        } catch {
+          await delay(backoffMs(tries++, RETRY));
+        }
+      } else {
+        return;
+      }
+    }
+  }
+
+  #consume(context: string): Promise<Consumption> {
+    const { bus, work, slots } = this.#desk;
+    return bus.queues.consume(
+      { queue: 'jobs', context, class: work.class },
+      { inFlight: Math.min(slots.size, MESSAGES_MAX) },
+      (message) => this.#take(message, context),
+    );
+  }
+
+  async #take(message: QueueMessage, context: string): Promise<void> {
+    const pack = this.#read(message, context);
+    if (pack === undefined) return;
+    const key = `${pack.context}.${pack.flow}.${pack.pack}`;
+    const known = this.#known.get(key);
+    if (known !== undefined) this.stats.duplicates++;
+    const claim = known ?? this.#claim(pack);
+    this.#known.set(key, claim);
+    const claimed = await claim;
+    if (claimed === 'failed') {
+      // Not in the log: whoever gets it next may claim it.
+      this.#known.delete(key);
+      message.nak(CLAIM_AGAIN_MS);
+      return;
+    }
+    message.ack();
+    for (const oldest of this.#known.keys()) {
+      if (this.#known.size <= REMEMBERED_MAX) break;
+      if (!this.held.has(oldest)) this.#known.delete(oldest);
+      else break;
+    }
+  }
+
+  /** The pack of a message; undefined when it is none of ours, which is final for the message. */
+  #read(message: QueueMessage, context: string): Pack | undefined {
+    const { bus, work } = this.#desk;
+    let json: unknown;
+    try {
+      json = JSON.parse(Buffer.from(message.data).toString('utf8'));
+    } catch {
+      json = undefined;
+    }
+    const { data: pack, error } = Pack.safeParse(json);
+    if (pack === undefined) {
+      this.stats.garbage++;
+      message.term(`not a pack: ${error.issues[0]?.message ?? ''}`);
+      return undefined;
+    }
+    // The writer of a message chooses its subject and its body; both must tell the same.
+    const expected = subjects.jobs(pack.context, work.class, pack.node);
+    if (message.subject !== expected || pack.context !== context || pack.node !== bus.address) {
+      this.stats.misplaced++;
+      message.term(`a pack for ${expected} on ${message.subject}`);
+      return undefined;
+    }
+    return pack;
+  }
+
+  async #claim(pack: Pack): Promise<Claimed> {
+    const { slots, send, holdsLease, refusing } = this.#desk;
+    try {
+      await slots.acquire(AbortSignal.any([this.#door.signal, refusing]));
+    } catch {
+      return 'failed';
+    }
+    if (!holdsLease() || refusing.aborted) {
+      slots.release();
+      return 'failed';
+    }
+    const execution = new PackExecution(pack, this.#desk);
+    this.held.set(execution.id, execution);
+    send({ type: 'PACK_TAKEN' });
+    try {
+      await execution.claim(1 + slots.takeMore(pack.jobs.length - 1));
+    } catch (error) {
+      this.held.delete(execution.id);
+      send({ type: 'PACK_DROPPED' });
+      return error instanceof FenceLost ? 'lost' : 'failed';
+    }
+    this.stats.packs++;
+    send({ type: 'PACK_CLAIMED' });
+    void execution.run().finally(() => this.held.delete(execution.id));
+    return 'claimed';
+  }
+}

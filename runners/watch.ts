@@ -1,0 +1,119 @@
+/**
+ * The decisions of the flows whose jobs are executed here: one watch for each flow, however many packs.
+ *
+ * Live decisions can be missed while the link is down, so every link that comes back is a reason to read
+ * what was stored meanwhile. What a decision means for a job is left to `execution.ts`; a listener may get
+ * one twice.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { backoffMs } from '../actors/supervise.ts';
+import type { Bus, Entry, Subscription } from '../bus/bus.ts';
+import type { FlowRef } from '../schemas/ids.ts';
+
+type Listener = (entry: Entry) => void;
+
+type Watch = {
+  ref: FlowRef;
+  live: Subscription;
+  listeners: Set<Listener>;
+  /** The last decision seen: what is read again starts after it. */
+  seen: number;
+  /** The link was down: decisions may have been missed, until they are read again. */
+  gap: boolean;
+  reading: boolean;
+};
+
+const RETRY = { firstMs: 50, maxMs: 2000 };
+
+export class FlowWatches {
+  readonly #bus: Bus;
+  readonly #watches = new Map<string, Watch>();
+  readonly #link: Subscription;
+
+  constructor(bus: Bus) {
+    this.#bus = bus;
+    this.#link = bus.link.onChange(({ up }) => {
+      for (const watch of this.#watches.values()) {
+        watch.gap = true;
+        if (up) void this.#catchUp(watch);
+      }
+    });
+  }
+
+  /** Hears of every decision after `plan`, the sequence of the plan that made the listener's pack. */
+  listen(ref: FlowRef, plan: number, listener: Listener): Subscription {
+    const key = `${ref.context}.${ref.flow}`;
+    let watch = this.#watches.get(key);
+    if (watch === undefined) {
+      const live = this.#bus.log.watchDecisions(ref, (entry) => this.#hear(key, entry));
+      watch = { ref, live, listeners: new Set(), seen: plan, gap: false, reading: false };
+      this.#watches.set(key, watch);
+    }
+    watch.listeners.add(listener);
+    const { listeners, live } = watch;
+    return {
+      stop: () => {
+        listeners.delete(listener);
+        if (listeners.size > 0 || this.#watches.get(key)?.listeners !== listeners) return;
+        live.stop();
+        this.#watches.delete(key);
+      },
+    };
+  }
+
+  /**
+   * Tells a listener of a cancel or end that stands in the log since its plan: it may have been decided
+   * while the pack waited in the queue, before anybody here listened.
+   */
+  async look(ref: FlowRef, plan: number, listener: Listener): Promise<void> {
+    const { log } = this.#bus;
+    const last = await log.lastDecision(ref);
+    if (last === undefined || last.seq <= plan) return;
+    const [cancel, end] = await Promise.all([
+      log.lastDecision(ref, 'cancel'),
+      log.lastDecision(ref, 'end'),
+    ]);
+    if (end !== undefined && end.seq > plan) listener(end);
+    if (cancel === undefined || cancel.seq <= plan) return;
+    listener(cancel);
+    // A cancel of one job can hide earlier cancels of others.
+    for await (const entry of log.readDecisions(ref)) if (entry.seq > plan) listener(entry);
+  }
+
+  stop(): void {
+    this.#link.stop();
+    for (const { live } of this.#watches.values()) live.stop();
+    this.#watches.clear();
+  }
+
+  #hear(key: string, entry: Entry): void {
+    const watch = this.#watches.get(key);
+    if (watch === undefined) return;
+    // `seen` must not jump over what a gap holds.
+    if (!watch.gap) watch.seen = Math.max(watch.seen, entry.seq);
+    watch.listeners.forEach((listener) => listener(entry));
+  }
+
+  async #catchUp(watch: Watch): Promise<void> {
+    if (watch.reading) return;
+    watch.reading = true;
+    const { log, link } = this.#bus;
+    try {
+      for (let tries = 0; watch.listeners.size > 0 && link.state().up; tries++) {
+        try {
+          for await (const entry of log.readDecisions(watch.ref)) {
+            if (entry.seq <= watch.seen) continue;
+            watch.seen = entry.seq;
+            watch.listeners.forEach((listener) => listener(entry));
+          }
+          watch.gap = false;
+          return;
+        } catch {
+          await delay(backoffMs(tries, RETRY));
+        }
+      }
+    } finally {
+      watch.reading = false;
+    }
+  }
+}
