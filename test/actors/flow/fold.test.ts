@@ -1,0 +1,332 @@
+/**
+ * The fold by properties: over random logs in which authorised, forged, stale and repeated entries mix.
+ */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { emptyFlow, type FlowState, fold, type LogEntry } from '../../../actors/flow/fold.ts';
+import { Worklist } from '../../../actors/flow/worklist.ts';
+import { authority, COORD, INC, logs, NODE_A, NODE_B, worthless } from './log-maker.ts';
+
+const RUNS = { numRuns: Number(process.env['FOLD_RUNS'] ?? 400) };
+
+function folded(entries: readonly LogEntry[]): FlowState {
+  const state = emptyFlow();
+  for (const entry of entries) fold(state, entry, authority);
+  return state;
+}
+
+/** What a state means, without the count of what was ignored and where the log stands. */
+function meaning({ ignored: _ignored, seq: _seq, mainSeq: _mainSeq, ...rest }: FlowState): unknown {
+  return JSON.parse(JSON.stringify(rest));
+}
+
+test('fold - any prefix folds, and two folds of one log agree', () => {
+  fc.assert(
+    fc.property(logs, fc.nat(), (log, cut) => {
+      const prefix = log.slice(0, cut % (log.length + 1));
+      assert.deepEqual(folded(prefix), folded(prefix));
+      const state = folded(prefix);
+      assert.deepEqual(
+        JSON.parse(JSON.stringify(state)),
+        JSON.parse(JSON.stringify(folded(prefix))),
+      );
+    }),
+    RUNS,
+  );
+});
+
+test('fold - repeated entries change nothing', () => {
+  fc.assert(
+    fc.property(logs, fc.nat(), (log, at) => {
+      const state = folded(log);
+      const before = structuredClone(state);
+      const again = log[at % log.length];
+      if (again !== undefined) assert.deepEqual(fold(state, again, authority), []);
+      assert.deepEqual(state, before);
+    }),
+    RUNS,
+  );
+});
+
+test('fold - entries of who may not write them mean nothing', () => {
+  fc.assert(
+    fc.property(
+      logs,
+      fc.array(fc.tuple(fc.nat(), worthless), { maxLength: 10 }),
+      (log, intruders) => {
+        const mixed: LogEntry[] = log.map(
+          (entry) => ({ ...entry, seq: entry.seq * 100 }) as LogEntry,
+        );
+        const clean = folded(renumbered(mixed));
+        for (const [where, draft] of intruders) {
+          const seq = (where % log.length) * 100 + 50 + mixed.length;
+          mixed.push({ ...draft, seq, at: 1 } as LogEntry);
+        }
+        mixed.sort((a, b) => a.seq - b.seq);
+        assert.deepEqual(meaning(folded(renumbered(mixed))), meaning(clean));
+      },
+    ),
+    RUNS,
+  );
+});
+
+/** Terms are sequences: the log's own numbers are kept, and what names a term is scaled with them. */
+function renumbered(entries: LogEntry[]): LogEntry[] {
+  return entries.map((entry) => {
+    const body = entry.body as { term?: unknown } | null;
+    const scaled =
+      typeof body === 'object' && body !== null && typeof body.term === 'number'
+        ? { ...body, term: body.term * 100 }
+        : entry.body;
+    return { ...entry, body: scaled };
+  });
+}
+
+test('fold - a job ends once, and an attempt begins once', () => {
+  fc.assert(
+    fc.property(logs, (log) => {
+      const state = emptyFlow();
+      const ends = new Map<number, string>();
+      const begins = new Set<string>();
+      for (const entry of log) {
+        const before = state.jobs.map((job) => ({ attempt: job.attempt, begunAt: job.begunAt }));
+        fold(state, entry, authority);
+        for (const job of state.jobs) {
+          const known = ends.get(job.n);
+          const now = JSON.stringify([job.status, job.value, job.error, job.endedSeq]);
+          if (known !== undefined) assert.equal(now, known, `job ${job.n} changed after its end`);
+          if (job.endedSeq !== null) ends.set(job.n, now);
+          const earlier = before[job.n];
+          if (
+            job.begunAt !== null &&
+            (earlier?.begunAt == null || earlier.attempt !== job.attempt)
+          ) {
+            const begin = `${job.n} ${job.attempt}`;
+            assert.ok(!begins.has(begin), `attempt ${begin} began twice`);
+            begins.add(begin);
+          }
+        }
+      }
+    }),
+    RUNS,
+  );
+});
+
+test('fold - the worklist knows every job that has not ended, and which of them no pack holds', () => {
+  fc.assert(
+    fc.property(logs, (log) => {
+      const state = emptyFlow();
+      const work = new Worklist();
+      for (const entry of log) work.note(state, fold(state, entry, authority));
+      const open = state.jobs.filter((job) => job.endedSeq === null);
+      assert.deepEqual([...work.open].sort(), open.map((job) => job.n).sort());
+      const loose = open.filter(
+        (job) =>
+          job.retryAt !== null || job.pack === null || state.packs[job.pack]?.state === 'void',
+      );
+      assert.deepEqual([...work.loose].sort(), loose.map((job) => job.n).sort());
+    }),
+    RUNS,
+  );
+});
+
+// --- single cases, each a rule of the fold's header -------------------------------------------------
+
+const header = { v: 1, inc: INC };
+const U = `U${'A'.repeat(55)}`;
+
+function story(...drafts: [writer: string, lane: string, name: string, body: object][]): FlowState {
+  return folded(
+    drafts.map(([writer, lane, name, body], i) => ({
+      writer,
+      lane,
+      ...(lane === 'main' ? { kind: name } : { pack: name }),
+      seq: i + 1,
+      at: 1000 + i,
+      body: { ...header, ...body },
+    })) as LogEntry[],
+  );
+}
+
+const deploy: [string, string, string, object] = [
+  COORD,
+  'main',
+  'deploy',
+  { envelope: '{}', engine: 'rhai-1', ledger_revision: 1, submitted_by: [U] },
+];
+const assign: [string, string, string, object] = [
+  COORD,
+  'main',
+  'assign',
+  { node: NODE_A, reason: 'placed' },
+];
+const oneJob = (extra: object = {}): [string, string, string, object] => [
+  NODE_A,
+  'main',
+  'plan',
+  {
+    term: 2,
+    jobs: [{ n: 0, kind: 'process', name: 'x', digest: '00', line: 1, ...extra }],
+    placed: [{ n: 0, attempt: 1, pack: 'p0' }],
+    packs: [{ pack: 'p0', class: 'process', node: NODE_B }],
+  },
+];
+const claim: [string, string, string, object] = [
+  NODE_B,
+  'claim',
+  'p0',
+  { type: 'claim', runner: 'r', begun: [{ n: 0, attempt: 1 }] },
+];
+const result = (outcome: string, n = 0, attempt = 1): [string, string, string, object] => [
+  NODE_B,
+  'run',
+  'p0',
+  {
+    runner: 'r',
+    results: [{ n, attempt, outcome, value: '7', error: null, started_ms: 1, ended_ms: 2 }],
+  },
+];
+
+test('fold - a deployment from deploy to end', () => {
+  const state = story(deploy, assign, oneJob(), claim, result('completed'), [
+    NODE_A,
+    'main',
+    'end',
+    { term: 2, status: 'completed', value: 7, error: null },
+  ]);
+  assert.equal(state.jobs[0]?.status, 'completed');
+  assert.equal(state.jobs[0]?.value, '7');
+  assert.equal(state.end?.status, 'completed');
+  assert.deepEqual(state.ignored, {});
+});
+
+test('fold - a result after the cancel of its job comes too late', () => {
+  const cancel: [string, string, string, object] = [
+    COORD,
+    'main',
+    'cancel',
+    { verb: 'cancel', job: 0, reason: 'enough', by: [U], envelope: '{}' },
+  ];
+  assert.equal(
+    story(deploy, assign, oneJob(), claim, cancel, result('completed')).jobs[0]?.status,
+    'cancelled',
+  );
+  assert.equal(
+    story(deploy, assign, oneJob(), claim, result('completed'), cancel).jobs[0]?.status,
+    'completed',
+  );
+});
+
+test('fold - a failed job with retries left waits for its back-off, then has one more attempt', () => {
+  const state = story(
+    deploy,
+    assign,
+    oneJob({ retries: 1, backoff_ms: 500 }),
+    claim,
+    result('failed'),
+  );
+  assert.equal(state.jobs[0]?.status, 'pending');
+  assert.equal(state.jobs[0]?.retryAt, 1004 + 500);
+  assert.equal(state.jobs[0]?.endedSeq, null);
+});
+
+test('fold - the old term decides nothing after the new one', () => {
+  const moved: [string, string, string, object] = [
+    COORD,
+    'main',
+    'assign',
+    { node: NODE_B, reason: 'is dead' },
+  ];
+  const late: [string, string, string, object] = [
+    NODE_A,
+    'main',
+    'end',
+    { term: 2, status: 'completed', value: 1, error: null },
+  ];
+  const state = story(deploy, assign, moved, late);
+  assert.equal(state.end, null);
+  assert.deepEqual(state.ignored, { not_the_assignee: 1 });
+});
+
+test('fold - results of who did not claim the pack count for nothing', () => {
+  const other: [string, string, string, object] = [
+    NODE_A,
+    'run',
+    'p0',
+    {
+      runner: 'r',
+      results: [
+        {
+          n: 0,
+          attempt: 1,
+          outcome: 'completed',
+          value: '9',
+          error: null,
+          started_ms: 1,
+          ended_ms: 2,
+        },
+      ],
+    },
+  ];
+  const state = story(deploy, assign, oneJob(), claim, other);
+  assert.equal(state.jobs[0]?.status, 'running');
+  assert.deepEqual(state.ignored, { not_the_claimer: 1 });
+});
+
+test('fold - a cancel of a flow nobody was assigned is its end', () => {
+  const state = story(deploy, [
+    COORD,
+    'main',
+    'cancel',
+    { verb: 'cancel', job: null, reason: null, by: [U], envelope: '{}' },
+  ]);
+  assert.equal(state.end?.status, 'cancelled');
+});
+
+test('fold - 100,000 entries fold in under a second', () => {
+  const entries: LogEntry[] = [];
+  const add = (writer: string, lane: string, name: string, body: object): void => {
+    const seq = entries.length + 1;
+    const place = lane === 'main' ? { kind: name } : { pack: name };
+    entries.push({
+      writer,
+      lane,
+      ...place,
+      seq,
+      at: seq,
+      body: { ...header, ...body },
+    } as LogEntry);
+  };
+  add(...deploy);
+  add(...assign);
+  for (let n = 0; n < 33_000; n++) {
+    const pack = `p${n}`;
+    add(NODE_A, 'main', 'plan', {
+      term: 2,
+      jobs: [{ n, kind: 'process', name: 'x', digest: '00', line: 1 }],
+      placed: [{ n, attempt: 1, pack }],
+      packs: [{ pack, class: 'process', node: NODE_B }],
+    });
+    add(NODE_B, 'claim', pack, { type: 'claim', runner: 'r', begun: [{ n, attempt: 1 }] });
+    add(NODE_B, 'run', pack, {
+      runner: 'r',
+      results: [
+        {
+          n,
+          attempt: 1,
+          outcome: 'completed',
+          value: '7',
+          error: null,
+          started_ms: 1,
+          ended_ms: 2,
+        },
+      ],
+    });
+  }
+  const started = performance.now();
+  const state = folded(entries);
+  const tookMs = performance.now() - started;
+  assert.equal(state.jobs.filter((job) => job.status === 'completed').length, 33_000);
+  assert.ok(tookMs < 1000, `${entries.length} entries took ${Math.round(tookMs)} ms`);
+});
