@@ -284,7 +284,7 @@ test('fold - a cancel of a flow nobody was assigned is its end', () => {
   assert.equal(state.end?.status, 'cancelled');
 });
 
-test('fold - 100,000 entries fold in under a second', () => {
+test('fold - 100,000 entries fold in under a second', (t) => {
   const entries: LogEntry[] = [];
   const add = (writer: string, lane: string, name: string, body: object): void => {
     const seq = entries.length + 1;
@@ -328,5 +328,6 @@ test('fold - 100,000 entries fold in under a second', () => {
   const state = folded(entries);
   const tookMs = performance.now() - started;
   assert.equal(state.jobs.filter((job) => job.status === 'completed').length, 33_000);
+  t.diagnostic(`${entries.length} entries in ${Math.round(tookMs)} ms`);
   assert.ok(tookMs < 1000, `${entries.length} entries took ${Math.round(tookMs)} ms`);
 });

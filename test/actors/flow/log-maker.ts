@@ -4,7 +4,13 @@
  * Entries are drawn from small sets of numbers, so that jobs, packs, attempts and terms collide all the time.
  */
 import fc from 'fast-check';
-import type { Authority, LogEntry } from '../../../actors/flow/fold.ts';
+import {
+  type Authority,
+  emptyFlow,
+  type FlowState,
+  fold,
+  type LogEntry,
+} from '../../../actors/flow/fold.ts';
 
 export const COORD = 'c'.repeat(32);
 export const NODE_A = 'a'.repeat(32);
@@ -66,7 +72,7 @@ type Draft = { writer: string; body: unknown } & (
 
 const command = fc.record({
   verb: fc.constantFrom('cancel' as const, 'pause' as const, 'resume' as const, 'retry' as const),
-  job: fc.option(small),
+  job: fc.oneof({ weight: 9, arbitrary: small }, { weight: 1, arbitrary: fc.constant(null) }),
 });
 
 const main = (kind: string, body: fc.Arbitrary<object>): fc.Arbitrary<Draft> =>
@@ -92,7 +98,7 @@ const drafts: { arbitrary: fc.Arbitrary<Draft>; weight: number }[] = [
   },
   { weight: 2, arbitrary: main('assign', fc.record({ node, reason: fc.constant('placed') })) },
   {
-    weight: 8,
+    weight: 24,
     arbitrary: main(
       'plan',
       fc.record({
@@ -149,7 +155,7 @@ const drafts: { arbitrary: fc.Arbitrary<Draft>; weight: number }[] = [
   },
   { weight: 1, arbitrary: main('gossip', fc.constant({ term: 1 })) },
   {
-    weight: 5,
+    weight: 20,
     arbitrary: fc
       .record({ writer, pack: packId, begun: fc.array(begun, { maxLength: 3 }) })
       .map((drawn) => ({
@@ -169,7 +175,7 @@ const drafts: { arbitrary: fc.Arbitrary<Draft>; weight: number }[] = [
     })),
   },
   {
-    weight: 6,
+    weight: 24,
     arbitrary: fc
       .record({
         writer,
@@ -199,42 +205,101 @@ const drafts: { arbitrary: fc.Arbitrary<Draft>; weight: number }[] = [
   },
 ];
 
-const numbered = (list: Draft[]): LogEntry[] =>
-  list.map((draft, i) => ({ ...draft, seq: i + 1, at: 1000 + i }));
-
-/** A log that begins as real ones do, so that most of what follows can count. */
-export const logs: fc.Arbitrary<LogEntry[]> = fc
-  .array(fc.oneof(...drafts), { maxLength: 60 })
-  .map((list) =>
-    numbered([
-      {
-        lane: 'main',
-        kind: 'deploy',
-        writer: COORD,
-        body: {
-          ...header,
-          envelope: '{}',
-          engine: 'rhai-1',
-          ledger_revision: 1,
-          submitted_by: [PRINCIPAL],
-        },
-      },
-      {
-        lane: 'main',
-        kind: 'assign',
-        writer: COORD,
-        body: { ...header, node: NODE_A, reason: 'placed' },
-      },
-      ...list.map((draft) => inTerm(draft)),
-    ]),
-  );
-
-/** Most supervisors know their term: half of the drawn ones become the first. */
-function inTerm(draft: Draft): Draft {
-  const body = draft.body as { term?: number } | null;
-  if (typeof body !== 'object' || body === null || typeof body.term !== 'number') return draft;
-  return body.term % 2 === 0 ? { ...draft, body: { ...body, term: 2 } } : draft;
+/**
+ * Makes a drawn entry one that could be real: the writer that may, the present term, the next free numbers,
+ * a pack that exists. Without this almost nothing of a random log would count.
+ */
+function plausible(draft: Draft, state: FlowState): Draft {
+  const body = structuredClone(draft.body) as Record<string, unknown>;
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return draft;
+  if (draft.lane === 'main') {
+    if (['deploy', 'assign', 'cancel', 'retry', 'pause', 'resume'].includes(draft.kind)) {
+      return { ...draft, writer: COORD };
+    }
+    if ('term' in body) body['term'] = state.term?.seq ?? 1;
+    if ('k' in body) body['k'] = state.answers.length;
+    if (draft.kind === 'plan' && 'jobs' in body) plausiblePlan(body, state);
+    return { ...draft, writer: state.term?.node ?? NODE_A, body };
+  }
+  const packs = Object.values(state.packs);
+  const drawn = Number(draft.pack.slice(1));
+  const pack = packs.length === 0 ? undefined : packs[packs.length - 1 - (drawn % packs.length)];
+  if (pack === undefined) return draft;
+  const mine = pack.jobs.map((n) => ({ n, attempt: state.jobs[n]?.attempt ?? 1 }));
+  if (body['type'] === 'void') {
+    body['term'] = state.term?.seq ?? 1;
+    return { ...draft, pack: pack.pack, writer: state.term?.node ?? NODE_A, body };
+  }
+  body['begun'] = mine.slice(0, 2);
+  if (Array.isArray(body['results'])) {
+    const results = body['results'] as object[];
+    body['results'] = results.map((each, i) => ({
+      ...each,
+      ...(mine[i % Math.max(1, mine.length)] ?? {}),
+    }));
+    body['inc'] = INC;
+  }
+  return { ...draft, pack: pack.pack, writer: pack.node, body };
 }
+
+function plausiblePlan(body: Record<string, unknown>, state: FlowState): void {
+  const fresh = `p${state.packCount}`;
+  const jobs = (body['jobs'] as { n: number }[]).map((job, i) => ({
+    ...job,
+    n: state.jobs.length + i,
+  }));
+  const known = state.jobs.map((job) => ({
+    n: job.n,
+    attempt: job.attempt + (job.begunAt === null ? 0 : 1),
+  }));
+  const all = [...known, ...jobs.map(({ n }) => ({ n, attempt: 1 }))];
+  const placed = (body['placed'] as { n: number }[]).flatMap((each) => {
+    const target = all[all.length - 1 - (each.n % Math.max(1, all.length))];
+    return target === undefined ? [] : [{ ...each, ...target, pack: fresh }];
+  });
+  const packs = (body['packs'] as object[]).slice(0, 1).map((each) => ({ ...each, pack: fresh }));
+  Object.assign(body, { jobs, placed, packs });
+}
+
+const first: Draft[] = [
+  {
+    lane: 'main',
+    kind: 'deploy',
+    writer: COORD,
+    body: {
+      ...header,
+      envelope: '{}',
+      engine: 'rhai-1',
+      ledger_revision: 1,
+      submitted_by: [PRINCIPAL],
+    },
+  },
+  {
+    lane: 'main',
+    kind: 'assign',
+    writer: COORD,
+    body: { ...header, node: NODE_A, reason: 'placed' },
+  },
+];
+
+/** Three of four entries are made plausible; the others stay as drawn. */
+export const logs: fc.Arbitrary<LogEntry[]> = fc
+  .array(fc.tuple(fc.oneof(...drafts), fc.integer({ min: 0, max: 3 })), {
+    minLength: 40,
+    maxLength: 120,
+  })
+  .map((list) => {
+    const state = emptyFlow();
+    const entries: LogEntry[] = [];
+    const add = (draft: Draft): void => {
+      const entry = { ...draft, seq: entries.length + 1, at: 1000 + entries.length } as LogEntry;
+      entries.push(entry);
+      fold(state, entry, authority);
+    };
+    for (const draft of first) add(draft);
+    for (const [draft, luck] of list) add(luck === 0 ? draft : plausible(draft, state));
+    return entries;
+  });
 
 /** Entries that must never count, whatever the state: from a stranger, unreadable, of unknown kind. */
 export const worthless: fc.Arbitrary<Draft> = fc
