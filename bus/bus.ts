@@ -148,6 +148,8 @@ export type Incoming = {
   reply?: (body: object) => void;
 };
 
+export type StoredMessage = { subject: string; seq: number; at: number; body: unknown };
+
 export interface Bus {
   readonly principal: Principal;
   readonly address: Address;
@@ -156,6 +158,8 @@ export interface Bus {
   readonly log: FlowLog;
   readonly queues: Queues;
   kv(bucket: string): Kv;
+  /** What a stream holds under a filter, oldest first; bodies are parsed JSON. Control plane only. */
+  stored(stream: 'refused', filter: string): AsyncIterable<StoredMessage>;
   /** Bus time, epoch ms: the stream's clock as this process last saw it, carried on by its monotonic clock. */
   now(): number;
   publish(subject: string, body: object): void;

@@ -26,10 +26,14 @@ const READ_TIMEOUT_MS = 5_000;
 const RETRY = { firstMs: 50, capMs: 5_000 };
 
 /** For who may read the stream itself: what stands under a filter. */
-export function directRange(nats: NatsConnection, filter: string): RangeReader {
+export function directRange(
+  nats: NatsConnection,
+  filter: string,
+  stream: string = streams.flow,
+): RangeReader {
   return async function* (from) {
     for (let seq = from; ; ) {
-      const { messages, pending } = await readBatch(nats, streams.flow, {
+      const { messages, pending } = await readBatch(nats, stream, {
         seq,
         next_by_subj: filter,
         batch: PAGE_ITEMS,
@@ -44,35 +48,37 @@ export function directRange(nats: NatsConnection, filter: string): RangeReader {
   };
 }
 
+/** Within the 60 s after which an idle consumer is gone: a pull of one that is gone has no answer at all. */
+const CONSUMER_KEPT_MS = 40_000;
+
 /**
- * Through a consumer that `make` asks for. It is its own cursor and is kept for the next range; when it
- * is gone (60 s without a pull) another is asked for.
+ * Through a consumer that `make` asks for. It is its own cursor and is kept for the next range, unless it
+ * may be gone: after a while without a pull, and with its server, as it lives in that one's memory.
  */
 export function consumerRange(
-  nats: NatsConnection,
+  { nats, link }: { nats: NatsConnection; link: Link },
   make: (from: number) => Promise<{ stream: string; consumer: string }>,
 ): RangeReader {
-  let kept: { stream: string; consumer: string } | undefined;
+  let kept: { stream: string; consumer: string; pulledMs: number } | undefined;
+  const isFresh = () =>
+    kept !== undefined &&
+    kept.pulledMs > link.state().sinceMs &&
+    performance.now() - kept.pulledMs < CONSUMER_KEPT_MS;
   return async function* (from) {
-    let fresh = kept === undefined;
-    kept ??= await make(from);
     let seq = from;
     for (;;) {
-      let page: { messages: Stored[]; pending: number };
-      try {
-        page = await pullNow(nats, kept, PAGE_ITEMS);
-      } catch (error) {
-        kept = undefined;
-        if (fresh) throw error;
-        fresh = true;
-        kept = await make(seq);
-        continue;
-      }
-      const messages = page.messages.filter((message) => message.seq >= seq);
-      if (messages.length > 0) yield messages;
-      const last = messages.at(-1);
-      if (last !== undefined) seq = last.seq + 1;
-      if (page.messages.length === 0 || page.pending === 0) return;
+      kept = isFresh() && kept ? kept : { ...(await make(seq)), pulledMs: performance.now() };
+      const { messages, pending } = await pullNow(nats, kept, PAGE_ITEMS).catch(
+        (error: unknown) => {
+          kept = undefined;
+          throw error;
+        },
+      );
+      kept.pulledMs = performance.now();
+      const wanted = messages.filter((message) => message.seq >= seq);
+      if (wanted.length > 0) yield wanted;
+      seq = Math.max(seq, (messages.at(-1)?.seq ?? 0) + 1);
+      if (messages.length === 0 || pending === 0) return;
     }
   };
 }

@@ -11,18 +11,18 @@ import { randomBytes } from 'node:crypto';
 import { jetstreamManager } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import type { Durability } from '../schemas/config.ts';
-import { HeroError, ensureError } from '../schemas/errors.ts';
+import { HeroError } from '../schemas/errors.ts';
 import type { Address, ContextName, FlowRef, Incarnation, Principal } from '../schemas/ids.ts';
 import { ConsumerReply, LedgerReply, type QueueRequest } from '../schemas/ledger.ts';
 import { makeBlobs, type Blobs } from './blobs.ts';
-import type { Bus, Incoming, Queues, QueueName, Subscription } from './bus.ts';
+import type { Bus, Incoming, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
 import { makeClock, type BusClock } from './clock.ts';
 import { connect, type Connection } from './connect.ts';
 import { makeFollower, makeQueueConsumer, type FollowerSpec, type QueueSpec } from './consumers.ts';
 import { callerOf, inboxPrefix, REQUEST_INFO_HEADER } from './credentials.ts';
 import { consumerRange, directRange, type RangeReader } from './follow.ts';
 import type { Identity } from './identity.ts';
-import { callApi, mapNatsError } from './jetstream.ts';
+import { callApi, isNobodyThere, request } from './jetstream.ts';
 import { consumeQueue, publishQueued } from './jobs.ts';
 import { openKv } from './kv.ts';
 import { makeFlowLog } from './log.ts';
@@ -138,6 +138,7 @@ function assemble(
     admin: makeAdmin(parts),
     nats,
     kv: (bucket) => openKv({ nats, link, clock, bucket, writeId: () => writeId(parts) }),
+    stored: (stream, filter) => stored(nats, streams[stream], filter),
     now: () => clock.now(),
     publish: (subject, body) => {
       // Core publishes are hints; a link that is down loses them like any other (DESIGN 3).
@@ -150,6 +151,17 @@ function assemble(
       await Promise.all([main.close(), ledger?.close()]);
     },
   };
+}
+
+async function* stored(
+  nats: NatsConnection,
+  stream: string,
+  filter: string,
+): AsyncIterable<StoredMessage> {
+  for await (const page of directRange(nats, filter, stream)(1)) {
+    for (const { subject, seq, at, data } of page)
+      yield { subject, seq, at, body: parseJson(data) };
+  }
 }
 
 /** Unguessable ids: whoever could name one beforehand could have a stream take ours for a repeat of his. */
@@ -178,7 +190,7 @@ function rangeReader(parts: Parts, ref: FlowRef, only?: 'decisions'): RangeReade
   if (parts.kind === 'control') {
     return directRange(nats, only === undefined ? subjects.flow(ref) : subjects.decisions(ref));
   }
-  return consumerRange(nats, async (from) =>
+  return consumerRange(parts.main, async (from) =>
     ConsumerReply.parse(await askLedger(nats, 'follow', { ...ref, from })),
   );
 }
@@ -206,14 +218,11 @@ async function requestJson(
   for (;;) {
     const left = Math.max(1, deadline - performance.now());
     try {
-      return parseJson((await nats.request(subject, data, { timeout: left })).data);
+      return parseJson((await request(nats, subject, data, { timeoutMs: left })).data);
     } catch (thrown) {
-      const { name, cause } = ensureError(thrown);
-      const nobody =
-        name === 'NoRespondersError' || ensureError(cause).name === 'NoRespondersError';
       // Who answers may be starting: nobody there is not yet nobody in time.
-      if (!nobody || deadline - performance.now() < NO_RESPONDER_WAIT_MS) {
-        throw mapNatsError(thrown, subject);
+      if (!isNobodyThere(thrown) || deadline - performance.now() < NO_RESPONDER_WAIT_MS) {
+        throw thrown;
       }
       await new Promise((resolve) => setTimeout(resolve, NO_RESPONDER_WAIT_MS));
     }

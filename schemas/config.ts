@@ -36,3 +36,20 @@ export const RunnerConfig = z.object({
   contexts: z.array(z.string()).default([]),
 });
 export type RunnerConfig = z.infer<typeof RunnerConfig>;
+
+/** What `up` gives a runner child on its stdin. */
+export const RunnerProcess = z.object({
+  v: z.literal(1),
+  name: z.string(),
+  class: JobKind,
+  slots: z.int().min(1),
+  contexts: z.array(z.string()),
+  server: z.string(),
+  /** Paths: the node's key, its creds file, the folder jobs work in, the node's kv socket with its token. */
+  key: z.string(),
+  creds: z.string(),
+  work: z.string(),
+  kv_socket: z.string(),
+  kv_token: z.string(),
+});
+export type RunnerProcess = z.infer<typeof RunnerProcess>;

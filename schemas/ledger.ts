@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { Capability } from './deployment.ts';
 import { ErrorRecord } from './errors.ts';
+import { FlowStatus, Refusal } from './flow.ts';
 import { Address, ContextName, FlowId, Principal } from './ids.ts';
 import { JobKind } from './job.ts';
 
@@ -187,3 +188,36 @@ export const LedgerReply = z.union([
   z.object({ ok: z.unknown() }),
   z.object({ error: LedgerError }),
 ]);
+
+/** What the control plane tells of a context's flows and refusals. */
+export const FlowsRequest = z.object({
+  context: ContextName,
+  after: FlowId.nullable().default(null),
+  limit: z.int().min(1).max(1000).default(100),
+});
+export type FlowsRequest = z.infer<typeof FlowsRequest>;
+
+const Time = z.iso.datetime().nullable();
+export const FlowSummary = z.object({
+  flow: FlowId,
+  context: z.string(),
+  status: FlowStatus,
+  submitted_by: z.array(z.string()),
+  supervisor: Address.nullable(),
+  created_at: Time,
+  ended_at: Time,
+  error: ErrorRecord.nullable(),
+  /** Why no node has it, where none has. */
+  unplaced: z.string().nullable(),
+});
+export const FlowsReply = z.object({ flows: z.array(FlowSummary), next: FlowId.nullable() });
+export type FlowsReply = z.infer<typeof FlowsReply>;
+
+export const RefusalsRequest = z.object({
+  context: ContextName,
+  id: z.string().nullable().default(null),
+});
+export type RefusalsRequest = z.infer<typeof RefusalsRequest>;
+/** `at`: when the stream took it, epoch ms. */
+export const RefusalsReply = z.object({ refusals: z.array(Refusal.extend({ at: z.number() })) });
+export type RefusalsReply = z.infer<typeof RefusalsReply>;

@@ -16,11 +16,15 @@ import type { ContextName, Principal } from '../../schemas/ids.ts';
 import {
   ChallengeRequest,
   ContextRequest,
+  FlowsRequest,
   FollowRequest,
   LEDGER_PAYLOAD_TYPE,
   LedgerChangePayload,
   PageRequest,
   QueueRequest,
+  RefusalsRequest,
+  type FlowsReply,
+  type RefusalsReply,
   RenewRequest,
   type ContextRecord,
 } from '../../schemas/ledger.ts';
@@ -44,6 +48,8 @@ export type HandlerDeps = {
   followers: Followers;
   /** Nodes as the roster sees them, a page at a time; undefined until a roster runs here. */
   nodes: (page: PageRequest) => object | undefined;
+  /** The coord's overview, where one runs beside this ledger. */
+  flows: () => FlowsSource | undefined;
   now: () => number;
 };
 
@@ -70,6 +76,18 @@ function asked<S extends z.ZodType>(
       return answer(deps, body, known);
     },
   };
+}
+
+export type FlowsSource = {
+  flows: (request: FlowsRequest) => Promise<FlowsReply>;
+  refusals: (request: RefusalsRequest) => Promise<RefusalsReply>;
+};
+
+function flowsOf(source: FlowsSource | undefined): FlowsSource {
+  if (source !== undefined) return source;
+  throw new HeroError('unreachable', 'no coord runs beside this ledger', {
+    fix: 'Start it: `herobus up --roles ledger,roster,coord`.',
+  });
 }
 
 export const VERBS: Readonly<Record<string, Verb>> = {
@@ -118,6 +136,10 @@ export const VERBS: Readonly<Record<string, Verb>> = {
     const { items, next } = pageOf(keyed, ({ key }) => key, page);
     return { principals: items.map(({ record }) => record), next };
   }),
+  flows: asked('reader', FlowsRequest, ({ flows }, request) => flowsOf(flows()).flows(request)),
+  refusals: asked('reader', RefusalsRequest, ({ flows }, request) =>
+    flowsOf(flows()).refusals(request),
+  ),
   nodes: asked('principal', PageRequest, ({ nodes }, page) => {
     const answer = nodes(page);
     if (answer !== undefined) return answer;

@@ -16,7 +16,7 @@ import type { PageRequest, PrincipalRecord } from '../../schemas/ledger.ts';
 import { newContext } from './contexts.ts';
 import { openDirectory, type Directory } from './directory.ts';
 import { Followers, type ConsumerMaker } from './followers.ts';
-import { VERBS, type HandlerDeps } from './handlers.ts';
+import { VERBS, type FlowsSource, type HandlerDeps } from './handlers.ts';
 import { Proofs } from './proofs.ts';
 import { Records } from './records.ts';
 import { Provisions, type Provision } from './provisions.ts';
@@ -44,6 +44,8 @@ export type Ledger = {
   bootstrap: (principal: Principal, name: string) => Promise<void>;
   /** Lets `hb.ledger.nodes` answer: the roster's list, a page at a time. */
   serveNodes: (nodes: (page: PageRequest) => object) => void;
+  /** Lets `hb.ledger.flows` and `hb.ledger.refusals` answer. */
+  serveFlows: (flows: FlowsSource) => void;
   stop: () => void;
 };
 
@@ -72,6 +74,7 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
     now,
   });
   let nodes: ((page: PageRequest) => object) | undefined;
+  let flows: FlowsSource | undefined;
   const deps: HandlerDeps = {
     directory,
     records,
@@ -80,6 +83,7 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
     proofs: new Proofs(monotonicMs),
     followers: new Followers(options.makeConsumer, monotonicMs),
     nodes: (page) => nodes?.(page),
+    flows: () => flows,
     now,
   };
   const subscription = bus.subscribe(subjects.ledgerAll, serve(deps, onFault));
@@ -88,6 +92,9 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
     bootstrap: (principal, name) => bootstrap(deps, principal, name),
     serveNodes: (answer) => {
       nodes = answer;
+    },
+    serveFlows: (source) => {
+      flows = source;
     },
     stop: () => {
       subscription.stop();

@@ -1,0 +1,122 @@
+/**
+ * The overview of a context's flows and refusals, read from the streams when somebody asks.
+ *
+ * Nothing is kept here: what a flow came to stands in its first and last decisions.
+ */
+import type { Bus, Entry } from '../../bus/bus.ts';
+import { subjects } from '../../bus/subjects.ts';
+import type { ErrorRecord } from '../../schemas/errors.ts';
+import {
+  AssignEntry,
+  DeployEntry,
+  EndEntry,
+  type FlowStatus,
+  Refusal,
+} from '../../schemas/flow.ts';
+import type {
+  FlowsReply,
+  FlowsRequest,
+  RefusalsReply,
+  RefusalsRequest,
+} from '../../schemas/ledger.ts';
+import type { Directory } from '../ledger/directory.ts';
+import { OpenFlows } from './open-flows.ts';
+
+type Summary = {
+  flow: string;
+  status: FlowStatus;
+  submitted_by: string[];
+  supervisor: string | null;
+  created_at: string | null;
+  ended_at: string | null;
+  error: ErrorRecord | null;
+};
+
+/** Newest first; `after` is the flow id the last page ended with. */
+export async function flowsPage(
+  bus: Bus,
+  directory: Pick<Directory, 'coords'>,
+  { context, after, limit }: FlowsRequest,
+): Promise<FlowsReply> {
+  const coords = new Set(directory.coords());
+  const summaries = new Map<string, Summary>();
+  for await (const entry of bus.log.overview(context, ['deploy', 'assign', 'end', 'cancel'])) {
+    if (entry.lane === 'main') note(summaries, entry, entry.kind, coords);
+  }
+  const sorted = [...summaries.values()].sort((a, b) =>
+    (b.created_at ?? '').localeCompare(a.created_at ?? ''),
+  );
+  const from = after === null ? 0 : sorted.findIndex(({ flow }) => flow === after) + 1;
+  const page = sorted.slice(from, from + limit);
+  const openFlows = new OpenFlows(bus);
+  const flows = await Promise.all(
+    page.map(async (summary) => {
+      const unplaced =
+        summary.status === 'placing'
+          ? await openFlows.unplaced({ context, flow: summary.flow })
+          : null;
+      return {
+        ...summary,
+        context,
+        unplaced,
+        status: unplaced === null ? summary.status : ('unplaced' as const),
+      };
+    }),
+  );
+  return { flows, next: from + limit < sorted.length ? (page.at(-1)?.flow ?? null) : null };
+}
+
+function note(
+  summaries: Map<string, Summary>,
+  entry: Entry,
+  kind: string,
+  coords: ReadonlySet<string>,
+): void {
+  const at = new Date(entry.at).toISOString();
+  const summary = summaries.get(entry.flow) ?? {
+    flow: entry.flow,
+    status: 'placing' as const,
+    submitted_by: [],
+    supervisor: null,
+    created_at: null,
+    ended_at: null,
+    error: null,
+  };
+  summaries.set(entry.flow, summary);
+  if (kind === 'end') return noteEnd(summary, entry, at);
+  if (!coords.has(entry.writer)) return;
+  if (kind === 'deploy') {
+    summary.created_at = at;
+    summary.submitted_by = DeployEntry.safeParse(entry.body).data?.submitted_by ?? [];
+  }
+  if (summary.ended_at !== null) return;
+  if (kind === 'assign') {
+    summary.supervisor = AssignEntry.safeParse(entry.body).data?.node ?? null;
+    summary.status = 'running';
+  }
+  if (kind === 'cancel') summary.status = summary.supervisor === null ? 'cancelled' : 'cancelling';
+}
+
+/** An end counts only from the assignee; the entries come in the log's order, so it is known by now. */
+function noteEnd(summary: Summary, entry: Entry, at: string): void {
+  const end = EndEntry.safeParse(entry.body);
+  if (!end.success || entry.writer !== summary.supervisor) return;
+  summary.status = end.data.status;
+  summary.error = end.data.error;
+  summary.ended_at = at;
+}
+
+/** Refusals of a context: all, or those of one flow id or one envelope digest. */
+export async function refusalsOf(
+  bus: Bus,
+  { context, id }: RefusalsRequest,
+): Promise<RefusalsReply> {
+  const refusals: RefusalsReply['refusals'] = [];
+  for await (const { body, at } of bus.stored('refused', subjects.refusedOf(context))) {
+    const refusal = Refusal.safeParse(body);
+    if (!refusal.success) continue;
+    const { flow, envelope } = refusal.data;
+    if (id === null || id === flow || id === envelope) refusals.push({ ...refusal.data, at });
+  }
+  return { refusals };
+}

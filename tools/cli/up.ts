@@ -1,0 +1,123 @@
+/** `herobus up`: runs a node until it is told to stop. */
+import { readFileSync } from 'node:fs';
+import os from 'node:os';
+import { join } from 'node:path';
+import { type Command, InvalidArgumentError } from 'commander';
+import { Durability, Role, RunnerConfig } from '../../schemas/config.ts';
+import { up } from '../up/up.ts';
+import { homeOf, isJson } from './options.ts';
+
+const DEFAULT_RUNNERS = `process=${Math.max(4, os.availableParallelism() * 4)},sal=4`;
+
+type UpFlags = {
+  data?: string;
+  join?: string;
+  joinCreds?: string;
+  token?: string;
+  name?: string;
+  groups: string[];
+  runners: RunnerConfig[];
+  durability: Durability;
+  roles: ReadonlySet<Role>;
+};
+
+export function registerUp(program: Command): void {
+  program
+    .command('up')
+    .description('run a node; without --join with an embedded bus and the control plane in it')
+    .option('--data <dir>', 'folder of the bus and the node (default: <home>/data)')
+    .option('--join <url>', 'join this bus instead of bringing one')
+    .option('--join-creds <file>', 'join credentials of that bus (default: <home>/join.creds)')
+    .option('--token <token>', 'join token, where the ledger asks for one')
+    .option('--name <name>', 'name of the node (default: the host name)')
+    .option('--groups <a,b>', 'groups the node belongs to', parseList, [])
+    .option(
+      '--runners <class=n[@ctx+ctx],…>',
+      'what it runs, n jobs at a time',
+      parseRunners,
+      parseRunners(DEFAULT_RUNNERS),
+    )
+    .option('--durability <class>', 'fsync, relaxed or replicated', parseDurability, 'fsync')
+    .option(
+      '--roles <roles>',
+      'ledger, roster, coord, supervisor, runner (default: all)',
+      parseRoles,
+      new Set(Role.options),
+    )
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ herobus up --name first --groups eu,ssd --runners process=16,sal=4',
+    )
+    .action(async (flags: UpFlags, command: Command) =>
+      run(flags, homeOf(command), isJson(command)),
+    );
+}
+
+async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
+  const alarm = (message: string): void => console.error(`${new Date().toISOString()} ${message}`);
+  const running = await up({
+    home,
+    dataDir: flags.data ?? join(home, 'data'),
+    join: flags.join ?? null,
+    joinCreds: flags.joinCreds ?? null,
+    token: flags.token ?? null,
+    name: flags.name ?? os.hostname(),
+    groups: flags.groups,
+    runners: flags.runners,
+    roles: flags.roles,
+    durability: flags.durability,
+    version: version(),
+    alarm,
+  });
+  const stopping = new Promise<string>((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const)
+      process.once(signal, () => resolve(signal));
+  });
+  const { ready } = running;
+  if (json) console.log(JSON.stringify({ event: 'ready', ...ready }));
+  else console.log(`ready: ${ready.server}, node ${ready.address}`);
+  const signal = await stopping;
+  alarm(`${signal}: draining, then stopping`);
+  await running.stop(signal);
+  if (json) console.log(JSON.stringify({ event: 'stopped' }));
+}
+
+function version(): string {
+  const file = new URL('../package.json', import.meta.url);
+  const source = new URL('../../package.json', import.meta.url);
+  const text = readFileSync(import.meta.url.endsWith('.ts') ? source : file, 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+const parseList = (text: string): string[] => text.split(',').filter((each) => each !== '');
+
+function parseRunners(text: string): RunnerConfig[] {
+  return parseList(text).map((each) => {
+    const match = /^([a-z]+)=(\d+)(?:@([a-z0-9+-]+))?$/.exec(each);
+    const parsed = RunnerConfig.safeParse({
+      class: match?.[1],
+      slots: Number(match?.[2]),
+      contexts: match?.[3]?.split('+') ?? [],
+    });
+    if (parsed.success) return parsed.data;
+    throw new InvalidArgumentError(
+      `"${each}" is not class=n or class=n@ctx+ctx, as in process=8@acme`,
+    );
+  });
+}
+
+function parseDurability(text: string): Durability {
+  const parsed = Durability.safeParse(text);
+  if (parsed.success) return parsed.data;
+  throw new InvalidArgumentError(`"${text}" is none of ${Durability.options.join(', ')}`);
+}
+
+function parseRoles(text: string): ReadonlySet<Role> {
+  const roles = parseList(text).map((each) => {
+    const parsed = Role.safeParse(each);
+    if (parsed.success) return parsed.data;
+    throw new InvalidArgumentError(`"${each}" is none of ${Role.options.join(', ')}`);
+  });
+  if (roles.length === 0) throw new InvalidArgumentError('name at least one role');
+  return new Set(roles);
+}

@@ -1,0 +1,45 @@
+/**
+ * Runner children of `up`: one process for each runner, which dies with its parent and is started again.
+ *
+ * The child is this same program with the hidden command `runner`; its configuration comes on its stdin,
+ * so that neither keys nor paths show in a process list.
+ */
+import { spawn } from 'node:child_process';
+import type { ChildSpec, Running } from '../../actors/supervise.ts';
+import { RunnerProcess } from '../../schemas/config.ts';
+
+/** SIGTERM lets what runs end; a child that does not go is killed. */
+const STOP_DEADLINE_MS = 8_000;
+
+export function runnerChild(config: RunnerProcess, alarm: (message: string) => void): ChildSpec {
+  return { id: config.name, start: () => startChild(config, alarm) };
+}
+
+async function startChild(
+  config: RunnerProcess,
+  alarm: (message: string) => void,
+): Promise<Running> {
+  const program = process.argv[1] ?? '';
+  // setpriv: the kernel kills the runner when this thread's process dies, however it dies.
+  const child = spawn('setpriv', ['--pdeathsig', 'KILL', process.execPath, program, 'runner'], {
+    stdio: ['pipe', 'ignore', 'pipe'],
+  });
+  const ended = new Promise<string>((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    for (const line of text.split('\n')) if (line !== '') alarm(`${config.name}: ${line}`);
+  });
+  child.stdin.on('error', () => {});
+  child.stdin.end(JSON.stringify(config));
+  return {
+    ended,
+    stop: async () => {
+      child.kill('SIGTERM');
+      const kill = setTimeout(() => child.kill('SIGKILL'), STOP_DEADLINE_MS);
+      await ended;
+      clearTimeout(kill);
+    },
+  };
+}

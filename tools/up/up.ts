@@ -1,0 +1,92 @@
+/**
+ * `up`: one node of herobus, with or without the control plane in it.
+ *
+ * The composition root: reads nothing of its own, builds what the options name, and takes it down in order.
+ */
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Host } from '../../actors/host.ts';
+import { loadOrMakeKey } from '../../actors/identity/key-file.ts';
+import { newIncarnation } from '../../actors/incarnation.ts';
+import { readBusFile } from '../../bus/connect.ts';
+import type { Durability, Role, RunnerConfig } from '../../schemas/config.ts';
+import { HeroError } from '../../schemas/errors.ts';
+import { type ControlPlane, startControlPlane } from './control-plane.ts';
+import { type RunningNode, startNode } from './node.ts';
+
+export type UpOptions = {
+  home: string;
+  dataDir: string;
+  /** The bus to join; null: bring one along. */
+  join: string | null;
+  /** Path of the join credentials of the bus to join. */
+  joinCreds: string | null;
+  token: string | null;
+  name: string;
+  groups: string[];
+  runners: RunnerConfig[];
+  roles: ReadonlySet<Role>;
+  durability: Durability;
+  version: string;
+  /** What an operator should know, a line each. */
+  alarm: (message: string) => void;
+};
+
+export type Up = {
+  ready: { principal: string; address: string; server: string; web: string | null };
+  /** Drains and stops everything, in order. */
+  stop: (reason: string) => Promise<void>;
+};
+
+const CONTROL_ROLES: readonly Role[] = ['ledger', 'roster', 'coord'];
+
+export async function up(options: UpOptions): Promise<Up> {
+  const { home, dataDir, roles, alarm } = options;
+  await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const { identity } = await loadOrMakeKey(home);
+  const incarnation = newIncarnation();
+  const host = new Host({
+    onFault: (name, error) => {
+      // A machine that fails of itself is a fault of ours: nothing of its state can be trusted any more.
+      alarm(`actor ${name} failed: ${error.stack ?? error.message}`);
+      process.kill(process.pid, 'SIGTERM');
+    },
+  });
+  const asNode = roles.has('supervisor') || roles.has('runner');
+  let plane: ControlPlane | undefined;
+  let node: RunningNode | undefined;
+  const stop = async (reason: string): Promise<void> => {
+    await node?.drain(reason);
+    await node?.stop();
+    host.stopAll();
+    await plane?.stop();
+  };
+  try {
+    if (CONTROL_ROLES.some((role) => roles.has(role)) && options.join === null) {
+      plane = await startControlPlane({ ...options, identity, incarnation, host });
+    }
+    const { server, joinCreds } = await whereToJoin(options, plane);
+    if (asNode) node = await startNode({ ...options, server, joinCreds, incarnation, host });
+    const { principal, address } = identity;
+    return { ready: { principal, address, server, web: null }, stop };
+  } catch (error) {
+    await stop('it could not start');
+    throw error;
+  }
+}
+
+/** The bus this node joins: its own, the one named, or the one another process of this data folder runs. */
+async function whereToJoin(
+  { join: url, joinCreds, dataDir, home }: UpOptions,
+  plane: ControlPlane | undefined,
+): Promise<{ server: string; joinCreds: string }> {
+  if (plane !== undefined) return { server: plane.url, joinCreds: plane.joinCreds };
+  const local = await readBusFile(dataDir);
+  const server = url ?? local?.url;
+  if (server === undefined) {
+    throw new HeroError('usage', 'there is no bus to join', {
+      fix: 'Name one with --join nats://host:port, or let this node bring its own (no --roles).',
+    });
+  }
+  return { server, joinCreds: joinCreds ?? local?.join_creds ?? join(home, 'join.creds') };
+}
