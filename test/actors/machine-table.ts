@@ -17,8 +17,8 @@ export function recorded<M extends AnyStateMachine>(
   const ran: string[] = [];
   const names = Object.keys(machine.implementations.actions).filter((name) => !keep.includes(name));
   const assigns = names.filter((name) => {
-    const action = machine.implementations.actions[name] as { type?: string } | undefined;
-    return typeof action === 'function' && 'type' in action && action.type === 'xstate.assign';
+    const action: unknown = machine.implementations.actions[name];
+    return typeof action === 'function' && (action as { type?: unknown }).type === 'xstate.assign';
   });
   const actions = Object.fromEntries(
     names
