@@ -45,10 +45,11 @@ export const RunnerProcess = z.object({
   slots: z.int().min(1),
   contexts: z.array(z.string()),
   server: z.string(),
-  /** Paths: the node's key, its creds file, the folder jobs work in, the node's kv socket with its token. */
+  /** Paths: key, credentials, where jobs work, where undo records are kept, the node's kv socket. */
   key: z.string(),
   creds: z.string(),
   work: z.string(),
+  undo: z.string(),
   kv_socket: z.string(),
   kv_token: z.string(),
 });

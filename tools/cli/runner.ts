@@ -11,6 +11,7 @@ import type { RunnerClass } from '../../runners/classes/class.ts';
 import { processClass } from '../../runners/classes/process.ts';
 import { salClass } from '../../runners/classes/sal.ts';
 import { startRunner } from '../../runners/runner.ts';
+import { Registry } from '../../sal/driver.ts';
 import { fileFamily } from '../../sal/file.ts';
 import { kvFamily } from '../../sal/kv.ts';
 import { RunnerProcess } from '../../schemas/config.ts';
@@ -63,10 +64,12 @@ function classOf(config: RunnerProcess): RunnerClass {
     case 'process':
       return processClass({ directory: config.work });
     case 'sal':
-      return salClass([
-        kvFamily({ path: config.kv_socket, token: config.kv_token }),
-        fileFamily({ root: config.work }),
-      ]);
+      return salClass(
+        new Registry([
+          kvFamily({ path: config.kv_socket, token: config.kv_token }),
+          fileFamily({ root: config.work, undo: config.undo }),
+        ]),
+      );
     default:
       throw new HeroError('usage', `this version has no runner of class ${config.class}`);
   }

@@ -163,6 +163,7 @@ async function startRunnerChildren(
         key: keyPath(home),
         creds,
         work: join(dataDir, 'work'),
+        undo: join(dataDir, 'undo'),
         kv_socket: kvSocketPath(dataDir),
         kv_token: kvTokenText,
       },
