@@ -1,0 +1,362 @@
+/** Placing and planning: which node, which pack, which attempt, and what is given up. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import {
+  type Authority,
+  emptyFlow,
+  type FlowState,
+  fold,
+  type LogEntry,
+} from '../../../actors/flow/fold.ts';
+import { type Next, next, type NextInput } from '../../../actors/flow/next.ts';
+import { nextPlan, PACK_JOBS_MAX, type Plan, type PlanInput } from '../../../actors/flow/plan.ts';
+import { explain, place, selectorFault } from '../../../actors/flow/place.ts';
+import type { DerivedJob } from '../../../actors/flow/derive.ts';
+import { Worklist } from '../../../actors/flow/worklist.ts';
+import type { JobSpec } from '../../../schemas/job.ts';
+import type { RosterNode } from '../../../schemas/node.ts';
+
+const COORD = 'c'.repeat(32);
+const ME = 'a'.repeat(32);
+const OTHER = 'b'.repeat(32);
+const authority: Authority = { isCoord: (address) => address === COORD };
+const U = `U${'A'.repeat(55)}`;
+const FLOW = 'f'.repeat(26);
+
+function node(address: string, over: Partial<RosterNode> = {}): RosterNode {
+  return {
+    v: 1,
+    address,
+    principal: U,
+    name: address.slice(0, 3),
+    groups: [],
+    offers: ['process'],
+    liveness: 'live',
+    reason: null,
+    state: 'ready',
+    inc: 'incarnation0',
+    runners: [
+      {
+        runner: 'process-0',
+        inc: 'incarnation1',
+        class: 'process',
+        slots: 4,
+        busy: 0,
+        contexts: [],
+      },
+    ],
+    flows: 0,
+    version: '0',
+    cpus: 2,
+    memory_mib: 1,
+    load1: 0,
+    since_ms: 0,
+    beat_ms: 0,
+    ...over,
+  };
+}
+
+const spec = (over: Partial<JobSpec> = {}): JobSpec => ({
+  v: 1,
+  kind: 'process',
+  name: 'job',
+  payload: { cmd: 'true' },
+  needs: ['process'],
+  on: null,
+  timeout_ms: null,
+  retries: 0,
+  backoff_ms: 100,
+  after: [],
+  idempotent: false,
+  ...over,
+});
+const jobs = (count: number, over: Partial<JobSpec> = {}): DerivedJob[] =>
+  Array.from({ length: count }, (_, n) => ({ n, spec: spec(over), digest: `${n}`, line: 1 }));
+
+/** A flow as its supervisor holds it, to which entries are appended as the log would store them. */
+class World {
+  readonly state: FlowState = emptyFlow();
+  readonly work = new Worklist();
+  derived: DerivedJob[];
+  roster = [node(ME)];
+  nowMs = 10_000;
+  lost = new Set<string>();
+  published = new Set<string>();
+  #seq = 0;
+
+  constructor(derived: DerivedJob[]) {
+    this.derived = derived;
+    this.append(COORD, 'main', 'deploy', {
+      envelope: '{}',
+      engine: 'rhai-1',
+      ledger_revision: 1,
+      submitted_by: [U],
+    });
+    this.append(COORD, 'main', 'assign', { node: ME, reason: 'placed' });
+  }
+
+  append(writer: string, lane: string, name: string, body: object): void {
+    this.#seq += 1;
+    const entry = {
+      writer,
+      lane,
+      ...(lane === 'main' ? { kind: name } : { pack: name }),
+      seq: this.#seq,
+      at: this.nowMs,
+      body: { v: 1, inc: 'incarnation1', ...body },
+    } as LogEntry;
+    this.work.note(this.state, fold(this.state, entry, authority));
+  }
+
+  get input(): PlanInput {
+    return {
+      flow: FLOW,
+      context: 'acme',
+      state: this.state,
+      work: this.work,
+      derived: this.derived,
+      roster: this.roster,
+      load: () => 0,
+      nowMs: this.nowMs,
+      isLost: (pack) => this.lost.has(pack.pack),
+    };
+  }
+
+  plan(): Plan | undefined {
+    const plan = nextPlan(this.input);
+    if (plan === undefined) return undefined;
+    const { jobs: fresh, placed, packs, gone } = plan;
+    this.append(ME, 'main', 'plan', { term: 2, jobs: fresh, placed, packs, gone });
+    return plan;
+  }
+
+  claim(pack: string, begun: { n: number; attempt: number }[]): void {
+    this.append(this.state.packs[pack]?.node ?? ME, 'claim', pack, {
+      type: 'claim',
+      runner: 'process-0',
+      begun,
+    });
+  }
+
+  result(pack: string, n: number, attempt: number, outcome: string): void {
+    const result = { n, attempt, outcome, value: null, error: null, started_ms: 1, ended_ms: 2 };
+    this.append(this.state.packs[pack]?.node ?? ME, 'run', pack, {
+      runner: 'process-0',
+      results: [result],
+    });
+  }
+
+  next(step: NextInput['step']): Next {
+    return next({ ...this.input, me: ME, step, published: this.published });
+  }
+}
+
+test('plan - jobs are spread over nodes by their slots, and every job is in exactly one pack', () => {
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 500 }),
+      fc.integer({ min: 1, max: 5 }),
+      (count, nodes) => {
+        const world = new World(jobs(count));
+        world.roster = Array.from({ length: nodes }, (_, i) => node(String(i).repeat(32)));
+        const plan = world.plan();
+        assert.ok(plan);
+        const packed = [...plan.contents.values()].flat().map(({ n }) => n);
+        assert.deepEqual(
+          packed.sort((a, b) => a - b),
+          Array.from({ length: count }, (_, n) => n),
+        );
+        assert.ok([...plan.contents.values()].every((content) => content.length <= PACK_JOBS_MAX));
+        if (count >= nodes * 8)
+          assert.equal(new Set(plan.packs.map((pack) => pack.node)).size, nodes);
+        assert.equal(world.plan(), undefined, 'what is planned is not planned again');
+      },
+    ),
+    { numRuns: 60 },
+  );
+});
+
+test('plan - a job no node can have is unplaced with the reason of each node, and placed once one can', () => {
+  const world = new World(jobs(1, { needs: ['process', 'gpu'] }));
+  const plan = world.plan();
+  assert.equal(plan?.placed[0]?.unplaced, 'aaa: does not offer gpu');
+  assert.equal(world.state.jobs[0]?.status, 'unplaced');
+  assert.equal(world.plan(), undefined, 'the same reason is no news');
+  world.roster = [node(ME), node(OTHER, { offers: ['process', 'gpu'] })];
+  assert.equal(world.plan()?.packs[0]?.node, OTHER);
+});
+
+test('plan - a lost attempt: an idempotent job is tried again alone, another fails with outcome_unknown', () => {
+  const world = new World([
+    { n: 0, spec: spec({ idempotent: true }), digest: '0', line: 1 },
+    { n: 1, spec: spec(), digest: '1', line: 2 },
+    { n: 2, spec: spec(), digest: '2', line: 3 },
+  ]);
+  world.roster = [
+    node(ME, {
+      runners: [
+        {
+          runner: 'process-0',
+          inc: 'incarnation1',
+          class: 'process',
+          slots: 1,
+          busy: 0,
+          contexts: [],
+        },
+      ],
+    }),
+  ];
+  const first = world.plan()?.packs[0]?.pack ?? '';
+  world.claim(
+    first,
+    (world.state.packs[first]?.jobs ?? []).map((n) => ({ n, attempt: 1 })).slice(0, 2),
+  );
+  world.lost.add(first);
+  const plan = world.plan();
+  assert.ok(plan);
+  const again = plan.placed.find(({ n }) => n === 0);
+  assert.deepEqual([again?.attempt, again?.because], [2, 'lost']);
+  assert.equal(
+    [...plan.contents.values()].find((content) => content.some(({ n }) => n === 0))?.length,
+    1,
+  );
+  if (world.state.packs[first]?.jobs.includes(1)) {
+    assert.equal(world.state.jobs[1]?.error?.code, 'outcome_unknown');
+  }
+});
+
+test('plan - after so many lost attempts an idempotent job fails too', () => {
+  const world = new World(jobs(1, { idempotent: true }));
+  for (let attempt = 1; attempt <= 6; attempt++) {
+    const pack = world.plan()?.packs[0]?.pack;
+    assert.ok(pack, `attempt ${attempt} is planned`);
+    world.claim(pack, [{ n: 0, attempt }]);
+    world.lost.add(pack);
+  }
+  const plan = world.plan();
+  assert.equal(plan?.gone[0]?.error.code, 'outcome_unknown');
+  assert.match(plan?.gone[0]?.error.message ?? '', /6 times/);
+});
+
+test('plan - what a lost runner had not begun keeps its attempt and moves on', () => {
+  const world = new World(jobs(2));
+  world.roster = [
+    node(ME, {
+      runners: [
+        {
+          runner: 'process-0',
+          inc: 'incarnation1',
+          class: 'process',
+          slots: 1,
+          busy: 0,
+          contexts: [],
+        },
+      ],
+    }),
+  ];
+  const pack = world.plan()?.packs[0]?.pack ?? '';
+  world.claim(pack, []);
+  world.lost.add(pack);
+  const plan = world.plan();
+  assert.ok(plan?.placed.every(({ attempt, because }) => attempt === 1 && because === 'void'));
+});
+
+test('plan - a failed job with retries is tried again after its back-off, not before', () => {
+  const world = new World(jobs(1, { retries: 1, backoff_ms: 500 }));
+  const pack = world.plan()?.packs[0]?.pack ?? '';
+  world.claim(pack, [{ n: 0, attempt: 1 }]);
+  world.result(pack, 0, 1, 'failed');
+  assert.equal(world.plan(), undefined);
+  assert.deepEqual(world.next({ state: 'waiting', mode: 'all', jobs: [0] }), {
+    do: 'wait',
+    dueMs: 10_500,
+  });
+  world.nowMs = 10_500;
+  assert.deepEqual(
+    world.plan()?.placed.map(({ attempt, because }) => [attempt, because]),
+    [[2, 'retry']],
+  );
+});
+
+test('plan - `after` waits for its jobs, and ends with them when they fail', () => {
+  const derived = [
+    { n: 0, spec: spec(), digest: '0', line: 1 },
+    { n: 1, spec: spec({ after: [0] }), digest: '1', line: 2 },
+  ];
+  const world = new World(derived);
+  const pack = world.plan()?.packs[0]?.pack ?? '';
+  assert.equal(world.state.jobs[1]?.status, 'waiting');
+  world.claim(pack, [{ n: 0, attempt: 1 }]);
+  world.result(pack, 0, 1, 'failed');
+  world.plan();
+  assert.equal(world.state.jobs[1]?.status, 'cancelled');
+  assert.match(
+    world.state.jobs[1]?.error?.message ?? '',
+    /which it was to run after, ended failed/,
+  );
+});
+
+test('next - published once, published again by whoever takes over', () => {
+  const world = new World(jobs(1));
+  world.plan();
+  assert.equal(world.next({ state: 'waiting', mode: 'all', jobs: [0] }).do, 'publish');
+  world.published.add('p0');
+  assert.equal(world.next({ state: 'waiting', mode: 'all', jobs: [0] }).do, 'wait');
+});
+
+test('next - a cancelled flow: its queued packs are void-ed before it ends', () => {
+  const world = new World(jobs(3));
+  world.plan();
+  world.append(COORD, 'main', 'cancel', {
+    verb: 'cancel',
+    job: null,
+    reason: 'enough',
+    by: [U],
+    envelope: '{}',
+  });
+  const first = world.next(undefined);
+  assert.equal(first.do, 'void');
+  for (const pack of first.do === 'void' ? first.packs : []) {
+    world.append(ME, 'claim', pack, { type: 'void', term: 2, reason: 'cancelled' });
+  }
+  const then = world.next(undefined);
+  assert.equal(then.do === 'end' && then.status, 'cancelled');
+});
+
+test('next - a flow that was moved or has ended is let go', () => {
+  const world = new World(jobs(0));
+  world.append(COORD, 'main', 'assign', { node: OTHER, reason: 'is dead' });
+  assert.deepEqual(world.next(undefined), { do: 'close', why: 'moved' });
+});
+
+test('next - a job nobody joined that failed fails its flow, with its cause', () => {
+  const world = new World(jobs(1));
+  const pack = world.plan()?.packs[0]?.pack ?? '';
+  world.published.add(pack);
+  world.claim(pack, [{ n: 0, attempt: 1 }]);
+  world.result(pack, 0, 1, 'failed');
+  const end = world.next({ state: 'done', value: '1', unjoined: [0] });
+  assert.equal(end.do === 'end' && end.status, 'failed');
+  const fine = world.next({ state: 'done', value: '1', unjoined: [] });
+  assert.equal(fine.do === 'end' && fine.status, 'completed');
+});
+
+test('place - selectors, states and reasons', () => {
+  const need = { on: 'group=eu,cap=process', capabilities: [], class: null, context: 'acme' };
+  const nodes = [
+    node(ME, { groups: ['eu'], liveness: 'dead', reason: 'silent for 9 s' }),
+    node(OTHER, { groups: ['us'] }),
+    node('d'.repeat(32), { groups: ['eu'], state: 'draining' }),
+  ];
+  const none = place(need, nodes, () => 0);
+  assert.ok('reasons' in none);
+  assert.equal(
+    explain(none.reasons),
+    'aaa: is dead (silent for 9 s); bbb: does not match group=eu; ddd: is draining',
+  );
+  const fit = place(need, [...nodes, node('e'.repeat(32), { groups: ['eu'] })], () => 0);
+  assert.ok('node' in fit && fit.node.address === 'e'.repeat(32));
+  assert.match(selectorFault('grp=eu') ?? '', /is no selector term/);
+  assert.equal(selectorFault('group=eu, cap=vm'), undefined);
+});
