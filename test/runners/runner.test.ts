@@ -436,6 +436,8 @@ test('runner - decisions missed while the link was down are read when it is back
   const { bus, hand } = start();
   bus.publishPack(pack([job(0), job(1)]));
   await until('both run', () => hand.running.length === 2);
+  // The look into the log that follows every claim is over.
+  for (let turn = 0; turn < 10; turn++) await settle();
   bus.setLink(false);
   bus.decide(ref, 'cancel', cancel(0));
   bus.decide(ref, 'plan', plan([{ n: 1, attempt: 2, pack: 'p9' }]));
