@@ -2,23 +2,25 @@
  * The door of this folder: an Engine compiles scripts and starts machines that run them.
  * Hosts import from here, json.ts, errors.ts, values.ts and conformance.ts, nothing else.
  */
-import { NO_POSITION, type Position, RhaiError } from './errors.ts';
+import type { FnProto, Library } from './bytecode.ts';
+import { compileScript } from './compile.ts';
+import type { Position, RhaiError } from './errors.ts';
+import { asError, enterCode } from './frames.ts';
 import { DEFAULT_SETTINGS, type Settings } from './limits.ts';
-import type { HostObject, Value } from './values.ts';
+import { rejectMachine, resumeMachine, runMachine } from './machine.ts';
+import { masksOf, type NativeTable } from './natives.ts';
+import { parseExpression, parseScript } from './parse.ts';
+import { type EngineSide, MachineState, NameScope, type Stop } from './state.ts';
+import { standardLibrary } from './stdlib/standard.ts';
+import type { Suspend } from './suspend.ts';
+import { Cell, type HostObject, type Value } from './values.ts';
 
 export type { Position } from './errors.ts';
 export { prettyError, RhaiError, runtimeError } from './errors.ts';
 export type { Settings } from './limits.ts';
 export type { Value } from './values.ts';
 export { HostObject } from './values.ts';
-
-/** Returned by a host function or getter: the machine stops there until resume or reject. */
-export class Suspend {
-  readonly payload: unknown;
-  constructor(payload: unknown) {
-    this.payload = payload;
-  }
-}
+export { Suspend } from './suspend.ts';
 
 export type HostFn = (args: Value[], at: Position) => Value | Suspend;
 
@@ -33,11 +35,8 @@ export interface ScopeEntry {
   readonly constant?: boolean;
 }
 
-export type Outcome =
-  | { readonly state: 'done'; readonly value: Value }
-  | { readonly state: 'failed'; readonly error: RhaiError }
-  | { readonly state: 'suspended'; readonly payload: unknown; readonly position: Position }
-  | { readonly state: 'sliced' };
+/** `paused` only comes from scripts compiled for debugging. */
+export type Outcome = Stop;
 
 export interface Machine {
   /** Runs about that many operations at most, then {state:'sliced'}: call run again to go on. */
@@ -49,26 +48,167 @@ export interface Machine {
 }
 
 /** A compiled script. */
-export interface Program {
+export class Program {
   readonly source: string;
+  readonly main: FnProto;
+  constructor(source: string, main: FnProto) {
+    this.source = source;
+    this.main = main;
+  }
 }
 
-export class Engine {
+export interface CompileOptions {
+  /** Scope the script will run on: its names count in strict mode, its constants are folded. */
+  readonly scope?: readonly ScopeEntry[];
+  /** Stop points before each statement, for a debugger. */
+  readonly debug?: boolean;
+  /** A single expression instead of a script. */
+  readonly expression?: boolean;
+}
+
+/** A running script. Everything beyond `Machine` is for hosts that keep a scope or debug. */
+export class VirtualMachine implements Machine {
+  readonly state: MachineState;
+  private readonly main: FnProto;
+
+  constructor(state: MachineState, main: FnProto) {
+    this.state = state;
+    this.main = main;
+  }
+
+  run(maxOperations = 0): Outcome {
+    return runMachine(this.state, maxOperations);
+  }
+
+  resume(value: Value): void {
+    resumeMachine(this.state, value);
+  }
+
+  reject(error: RhaiError): void {
+    rejectMachine(this.state, error);
+  }
+
+  /** Operations so far. */
+  get operations(): number {
+    return this.state.ops;
+  }
+
+  /** The scope as the script leaves it: what it was given, then the script's outermost variables. */
+  scope(): ScopeEntry[] {
+    const { state, main } = this;
+    const entries = state.scope.variables.map(
+      ({ name, cell, constant }): ScopeEntry => ({ name, value: cell.value, constant }),
+    );
+    for (const { name, slot, constant } of main.globals) {
+      const value = state.regs[slot] as Value | Cell | undefined;
+      if (value === undefined) continue;
+      entries.push({ name, value: value instanceof Cell ? value.value : value, constant });
+    }
+    return entries;
+  }
+
+  /** The scope for a following script, captured variables still shared. */
+  keepScope(): NameScope {
+    const { state, main } = this;
+    const variables = [...state.scope.variables];
+    for (const { name, slot, constant } of main.globals) {
+      const value = state.regs[slot] as Value | Cell | undefined;
+      if (value === undefined) continue;
+      const cell = value instanceof Cell ? value : new Cell(value);
+      variables.push({ name, cell, constant });
+    }
+    return new NameScope(variables);
+  }
+}
+
+export class Engine implements EngineSide {
   readonly settings: Settings;
+  readonly natives: NativeTable;
+  private readonly types = new Map<string, HostType>();
 
   constructor(settings: Partial<Settings> = {}) {
     this.settings = { ...DEFAULT_SETTINGS, ...settings };
+    if (!this.settings.allowEval) {
+      const disabledSymbols = new Set([...this.settings.disabledSymbols, 'eval']);
+      this.settings = { ...this.settings, disabledSymbols };
+    }
+    this.natives = standardLibrary(this.settings);
   }
 
-  registerFn(_name: string, _minArgs: number, _maxArgs: number, _fn: HostFn): void {}
-
-  registerType(_type: HostType): void {}
-
-  compile(source: string): Program {
-    return { source };
+  /** A function of the host, for any types; methods are functions of their first argument. */
+  registerFn(name: string, minArgs: number, maxArgs: number, fn: HostFn): void {
+    for (let argc = minArgs; argc <= maxArgs; argc++) {
+      this.natives.add({
+        name,
+        masks: masksOf('*'.repeat(argc)),
+        mutates: false,
+        code: (args, context) => fn(args, context.position) as Value,
+        process: null,
+        host: true,
+      });
+    }
   }
 
-  start(_program: Program, _scope: ScopeEntry[] = []): Machine {
-    throw new RhaiError('ErrorSystem', { name: 'not built yet' }, NO_POSITION);
+  registerType(type: HostType): void {
+    this.types.set(type.name, type);
+  }
+
+  getter(type: string): ((self: HostObject, property: string) => Value | Suspend | undefined) | null {
+    const known = this.types.get(type);
+    return known?.get ? (self, property) => known.get?.(self, property) : null;
+  }
+
+  /** Throws RhaiError of kind ErrorParsing. */
+  compile(source: string, options: CompileOptions = {}): Program {
+    return new Program(source, this.compileMain(source, options));
+  }
+
+  start(program: Program, scope: readonly ScopeEntry[] = []): VirtualMachine {
+    const variables = scope.map(({ name, value, constant = false }) => ({
+      name,
+      cell: new Cell(value),
+      constant,
+    }));
+    return this.startOn(program, new NameScope(variables));
+  }
+
+  startOn(program: Program, scope: NameScope): VirtualMachine {
+    const state = new MachineState(this, scope);
+    const { main } = program;
+    try {
+      state.updateStop();
+      const frame = enterCode(state, main, 'main', 0, -1);
+      frame.outer = scope;
+    } catch (thrown) {
+      state.pendingError = asError(thrown);
+    }
+    return new VirtualMachine(state, main);
+  }
+
+  private compileMain(source: string, options: CompileOptions): FnProto {
+    const { scope, debug = false, expression = false } = options;
+    try {
+      const variables = new Map<string, Value | undefined>();
+      for (const { name, value, constant } of scope ?? []) {
+        variables.set(name, constant ? value : undefined);
+      }
+      const outer = scope ? { variables } : null;
+      const parse = expression ? parseExpression : parseScript;
+      const script = parse(source, this.settings, outer);
+      return compileScript(script, this.settings, this.natives, { debug });
+    } catch (thrown) {
+      throw asError(thrown);
+    }
+  }
+
+  compileEval(source: string, parent: Library): FnProto {
+    const settings = { ...this.settings, strictVariables: false };
+    const script = parseScript(source, settings, null);
+    return compileScript(script, settings, this.natives, { parent, mode: 'eval' });
+  }
+
+  compileModule(source: string, path: string): FnProto {
+    const script = parseScript(source, this.settings, null);
+    return compileScript(script, this.settings, this.natives, { path });
   }
 }

@@ -125,12 +125,8 @@ const UNCATCHABLE = new Set<ErrorKind>([
   'ErrorTerminated',
 ]);
 
-/** Can `try … catch` in a script stop it? Wrapping in a call makes even these catchable. */
+/** Can `try … catch` in a script stop it? Once wrapped in a call, every error can be caught. */
 export function isCatchable(error: RhaiError): boolean {
-  if (error.kind === 'ErrorInFunctionCall' || error.kind === 'ErrorInModule') {
-    const inner = error.details.inner;
-    return inner === undefined || inner.kind === 'ErrorParsing' || isCatchable(inner);
-  }
   return !UNCATCHABLE.has(error.kind);
 }
 

@@ -1,5 +1,172 @@
-/** Placeholder of printing, filled in next. */
-import type { Value } from './values.ts';
+/**
+ * Values as text: `displayText` is what print, string concatenation and interpolation use,
+ * `debugText` what debug and nested values use; number texts are the original's, not JavaScript's.
+ */
+import {
+  Char,
+  Float,
+  FnPtr,
+  HostObject,
+  RArray,
+  Range,
+  RBlob,
+  RMap,
+  Timestamp,
+  type Value,
+} from './values.ts';
+
+const F32_1E13 = Math.fround(1e13);
+const F32_1E_13 = Math.fround(1e-13);
+
+/** JavaScript's shortest digits of a finite number, and the exponent of the first one. */
+function digitsOf(value: number): { negative: boolean; digits: string; exponent: number } {
+  const [mantissa = '0', exponent = '0'] = value.toExponential().split('e');
+  const negative = mantissa.startsWith('-');
+  const digits = mantissa.replace('-', '').replace('.', '');
+  return { negative, digits, exponent: Number(exponent) };
+}
+
+/** As Rust prints an f64 with `{}`: never an exponent. */
+export function plainFloat(value: number): string {
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value > 0 ? 'inf' : '-inf';
+  const text = String(value);
+  if (!text.includes('e')) return Object.is(value, -0) ? '-0' : text;
+  const { negative, digits, exponent } = digitsOf(value);
+  let body: string;
+  if (exponent < 0) body = `0.${'0'.repeat(-exponent - 1)}${digits}`;
+  else if (digits.length <= exponent + 1) body = digits + '0'.repeat(exponent + 1 - digits.length);
+  else body = `${digits.slice(0, exponent + 1)}.${digits.slice(exponent + 1)}`;
+  return negative ? `-${body}` : body;
+}
+
+/** As Rhai prints an f64. */
+export function floatText(value: number): string {
+  if (value === 0) return '0.0';
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value > 0 ? 'inf' : '-inf';
+  const size = Math.abs(value);
+  if (size > F32_1E13 || size < F32_1E_13) return value.toExponential().replace('e+', 'e');
+  const text = plainFloat(value);
+  return Number.isInteger(value) ? `${text}.0` : text;
+}
+
+/** Keys in the order of maps: by code point. */
+export function sortedKeys(keys: Iterable<string>): string[] {
+  return [...keys].sort(compareText);
+}
+
+/** -1, 0 or 1 by code point (UTF-16 order differs beyond the BMP). */
+export function compareText(a: string, b: string): number {
+  if (a === b) return 0;
+  const length = Math.min(a.length, b.length);
+  for (let i = 0; i < length; i++) {
+    let x = a.charCodeAt(i);
+    let y = b.charCodeAt(i);
+    if (x !== y) {
+      if (x >= 0xd800 && y >= 0xd800) {
+        // Surrogates sort above the rest of the BMP.
+        if (x >= 0xe000) x -= 0x2000;
+        else x += 0x2000;
+        if (y >= 0xe000) y -= 0x2000;
+        else y += 0x2000;
+      }
+      return x < y ? -1 : 1;
+    }
+  }
+  return a.length < b.length ? -1 : 1;
+}
+
 export function displayText(value: Value): string {
-  return String(value);
+  switch (typeof value) {
+    case 'string':
+      return value;
+    case 'number':
+    case 'bigint':
+    case 'boolean':
+      return String(value);
+    default:
+  }
+  if (value === null) return '';
+  if (value instanceof Char) return value.text;
+  if (value instanceof Float) return floatText(value.value);
+  return debugText(value);
+}
+
+const ESCAPES: Record<string, string> = {
+  '"': '\\"',
+  '\\': '\\\\',
+  '\n': '\\n',
+  '\r': '\\r',
+  '\t': '\\t',
+  '\0': '\\0',
+};
+
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Zs}\p{Cn}\p{Co}\p{Mn}\p{Me}]/u;
+
+/** A string in quotes, with Rust's escapes. */
+export function quoted(text: string): string {
+  let out = '"';
+  for (const c of text) {
+    const escape = ESCAPES[c];
+    if (escape !== undefined) out += escape;
+    else if (c !== ' ' && UNPRINTABLE.test(c))
+      out += `\\u{${(c.codePointAt(0) as number).toString(16)}}`;
+    else out += c;
+  }
+  return `${out}"`;
+}
+
+export function debugText(value: Value): string {
+  switch (typeof value) {
+    case 'string':
+      return quoted(value);
+    case 'number':
+    case 'bigint':
+    case 'boolean':
+      return String(value);
+    default:
+  }
+  if (value === null) return '()';
+  if (value instanceof Char) return value.text;
+  if (value instanceof Float) return floatText(value.value);
+  if (value instanceof RArray) return `[${value.items.map(debugText).join(', ')}]`;
+  if (value instanceof RMap) {
+    const items = value.items;
+    const body = sortedKeys(items.keys()).map(
+      (k) => `${quoted(k)}: ${debugText(items.get(k) ?? null)}`,
+    );
+    return `#{${body.join(', ')}}`;
+  }
+  if (value instanceof RBlob) return blobText(value.bytes);
+  if (value instanceof Range) return rangeText(value);
+  if (value instanceof FnPtr) return fnText(value);
+  if (value instanceof Timestamp) return '<timestamp>';
+  return (value as HostObject).type;
+}
+
+function rangeText(range: Range): string {
+  const dots = range.inclusive ? '..=' : '..';
+  const end = range.end === 9223372036854775807n ? '' : String(range.end);
+  return `${range.start}${dots}${end}`;
+}
+
+function fnText(fn: FnPtr): string {
+  const kind = fn.fn === null && !fn.name.startsWith('anon$') ? 'Fn' : 'Fn*';
+  if (fn.curry.length === 0) return `${kind}(${fn.name})`;
+  const curry = fn.curry.map((c) => (isCell(c) ? debugText(c.value) : debugText(c as Value)));
+  return `${kind}(${[fn.name, ...curry].join(', ')})`;
+}
+
+function isCell(value: unknown): value is { value: Value } {
+  return typeof value === 'object' && value !== null && 'locked' in value;
+}
+
+function blobText(bytes: readonly number[]): string {
+  let out = '[';
+  bytes.forEach((byte, i) => {
+    if (i > 0 && i % 8 === 0) out += ' ';
+    out += byte.toString(16).padStart(2, '0');
+  });
+  return `${out}]`;
 }

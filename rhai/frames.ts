@@ -1,0 +1,290 @@
+/**
+ * Frames: entering a script function, returning from special calls, unwinding on errors.
+ * Which function a call means is calls.ts.
+ */
+import { type FnProto, positionAt } from './bytecode.ts';
+import {
+  errorToMap,
+  isCatchable,
+  NO_POSITION,
+  type Position,
+  RhaiError,
+  type StackFrame,
+} from './errors.ts';
+import { stepProcess } from './calls.ts';
+import { ExitSignal, Frame, type MachineState, Module, type Stop } from './state.ts';
+import { Cell, type Value } from './values.ts';
+
+/** A fresh frame on top. */
+export function openFrame(m: MachineState): Frame {
+  const depth = ++m.depth;
+  let frame = m.frames[depth];
+  if (frame === undefined) {
+    frame = new Frame();
+    m.frames[depth] = frame;
+    return frame;
+  }
+  frame.process = null;
+  frame.callback = null;
+  frame.outer = null;
+  frame.extras = null;
+  frame.exports = null;
+  frame.captures = null;
+  return frame;
+}
+
+function growRegisters(m: MachineState, size: number): void {
+  while (m.regs.length < size) m.regs.push(null);
+}
+
+/**
+ * Enters a script function whose arguments lie in its window. Returns the frame on top: the
+ * caller's own when the function is empty.
+ */
+export function enterFunction(
+  m: MachineState,
+  proto: FnProto,
+  window: number,
+  dst: number,
+  plain = true,
+): Frame {
+  const caller = m.top;
+  if (proto.empty) {
+    if (plain) m.regs[caller.bp + dst] = null;
+    return caller;
+  }
+  const level = caller.level + 1;
+  if (level > m.settings.maxCallLevels) throw new RhaiError('ErrorStackOverflow');
+  if (proto.arity > m.settings.maxVariables) throw new RhaiError('ErrorTooManyVariables');
+  const frame = openFrame(m);
+  frame.kind = 'fn';
+  frame.proto = proto;
+  frame.pc = 0;
+  frame.bp = window;
+  frame.dst = dst;
+  frame.plain = plain;
+  frame.level = level;
+  frame.imports = m.imports.length;
+  const end = window + proto.registers;
+  if (end > m.regs.length) growRegisters(m, end + 256);
+  return frame;
+}
+
+/** Leaves the top frame; the result is the frame below. */
+export function popFrame(m: MachineState): Frame {
+  const frame = m.frames[m.depth] as Frame;
+  if (m.imports.length !== frame.imports) m.imports.length = frame.imports;
+  return m.frames[--m.depth] as Frame;
+}
+
+/** A window above everything the frames on the stack use. */
+export function freeWindow(m: MachineState): number {
+  for (let i = m.depth; i >= 0; i--) {
+    const frame = m.frames[i] as Frame;
+    if (frame.proto !== null) return frame.bp + frame.proto.registers;
+  }
+  return 0;
+}
+
+/** Puts code that is not a function on top: the main script, an eval, a module. */
+export function enterCode(
+  m: MachineState,
+  proto: FnProto,
+  kind: 'main' | 'eval' | 'import',
+  window: number,
+  dst: number,
+): Frame {
+  const level = m.depth < 0 ? 0 : m.top.level + (kind === 'eval' ? 1 : 1);
+  if (level > m.settings.maxCallLevels && m.depth >= 0) throw new RhaiError('ErrorStackOverflow');
+  const frame = openFrame(m);
+  frame.kind = kind;
+  frame.proto = proto;
+  frame.pc = 0;
+  frame.bp = window;
+  frame.dst = dst;
+  frame.plain = false;
+  frame.level = level;
+  frame.imports = m.imports.length;
+  growRegisters(m, window + proto.registers + 256);
+  // Variables that have not been reached yet are told from those that have.
+  for (const { slot } of proto.globals) m.regs[window + slot] = undefined as unknown as Value;
+  m.regs[window] = undefined as unknown as Value;
+  m.ops += proto.cost;
+  if (m.ops > m.stopAt) m.overBudget();
+  return frame;
+}
+
+/** A frame that is not plain returns. */
+export function returnSpecial(m: MachineState, value: Value): void {
+  const frame = m.top;
+  if (frame.captures) {
+    for (const { register, cell } of frame.captures) m.regs[register] = cell.value;
+  }
+  switch (frame.kind) {
+    case 'main':
+      m.outcome = { state: 'done', value };
+      return;
+    case 'eval': {
+      // Imports of an eval stay.
+      frame.imports = m.imports.length;
+      popFrame(m);
+      m.regs[frame.dst] = value;
+      return;
+    }
+    case 'import':
+      finishImport(m, frame);
+      return;
+    default:
+  }
+  const self = m.regs[frame.bp] as Value | undefined;
+  const below = popFrame(m);
+  if (below.process === null) {
+    if (frame.dst >= 0) m.regs[frame.dst] = value;
+    return;
+  }
+  if (below.callback && self !== undefined) below.callback.self = self;
+  stepProcess(m, value);
+}
+
+function finishImport(m: MachineState, frame: Frame): void {
+  const proto = frame.proto as FnProto;
+  const variables = new Map<string, Value>();
+  for (const { alias, register } of frame.exports ?? []) {
+    const value = m.regs[register] as Value | Cell;
+    variables.set(alias, value instanceof Cell ? value.value : value);
+  }
+  const module = new Module(frame.path, proto.library, variables, m.imports.slice(frame.imports));
+  m.modules.set(frame.path, module);
+  m.moduleOf.set(proto.library, module);
+  popFrame(m);
+  if (frame.alias !== '') m.imports.push({ alias: frame.alias, module });
+}
+
+/** Whatever was thrown, as an error of Rhai. */
+export function asError(thrown: unknown): RhaiError {
+  if (thrown instanceof RhaiError) return thrown;
+  if (thrown instanceof RangeError) {
+    // Nesting of values that JavaScript's own stack or strings cannot follow.
+    return /stack/i.test(thrown.message)
+      ? new RhaiError('ErrorStackOverflow')
+      : new RhaiError('ErrorDataTooLarge', { name: 'Length of string' });
+  }
+  const message = thrown instanceof Error ? thrown.message : String(thrown);
+  return new RhaiError('ErrorSystem', { name: message });
+}
+
+function pcOf(m: MachineState, frame: Frame): number {
+  return frame === m.faultFrame ? m.faultPc : Math.max(frame.pc - 1, 0);
+}
+
+function stackOf(m: MachineState): StackFrame[] {
+  const stack: StackFrame[] = [];
+  for (let i = m.depth; i >= 0 && stack.length < 64; i--) {
+    const frame = m.frames[i] as Frame;
+    if (frame.proto === null) continue;
+    stack.push({ fn: frame.proto.name, position: positionAt(frame.proto, pcOf(m, frame)) });
+  }
+  return stack;
+}
+
+/** Takes an error to its handler, or ends the script. */
+export function unwind(m: MachineState, thrown: unknown): Stop | null {
+  if (thrown instanceof ExitSignal) {
+    m.depth = 0;
+    return { state: 'done', value: thrown.value };
+  }
+  let error = asError(thrown);
+  if (error.callStack.length === 0) error.callStack = stackOf(m);
+  while (m.depth >= 0) {
+    const frame = m.top;
+    if (frame.proto === null) {
+      popFrame(m);
+      continue;
+    }
+    const pc = pcOf(m, frame);
+    if (error.position.line === 0 && !hasNoPosition(error)) {
+      error.position = positionAt(frame.proto, pc);
+    }
+    const replaced = handle(m, frame, pc, error);
+    if (replaced === null) return null;
+    error = replaced;
+    if (m.depth === 0) break;
+    popFrame(m);
+    error = leave(m, frame, error);
+  }
+  return { state: 'failed', error };
+}
+
+/** Errors made while the script was compiled carry no position. */
+function hasNoPosition(error: RhaiError): boolean {
+  return error.kind === 'ErrorInFunctionCall' && error.details.name !== 'eval' && false;
+}
+
+/** Null when a handler takes the error; else the error, or the one it stands for. */
+function handle(m: MachineState, frame: Frame, pc: number, error: RhaiError): RhaiError | null {
+  const { handlers } = frame.proto as FnProto;
+  let current = error;
+  for (const handler of handlers) {
+    if (pc < handler.start || pc >= handler.end) continue;
+    const register = frame.bp + handler.register;
+    if (handler.target < 0) {
+      // Inside a catch block: `throw` without a value throws the caught error again.
+      if (current.kind === 'ErrorRuntime' && current.details.value === null) {
+        current = m.regs[register + 1] as unknown as RhaiError;
+      }
+      continue;
+    }
+    if (!isCatchable(current)) continue;
+    m.regs[register] = caughtValue(current);
+    m.regs[register + 1] = current as unknown as Value;
+    frame.pc = handler.target;
+    m.faultFrame = null;
+    while (m.locks.length > 0 && (m.locks.at(-1)?.depth ?? -1) >= m.depth) {
+      const lock = m.locks.pop();
+      if (lock) lock.cell.locked = false;
+    }
+    return null;
+  }
+  return current;
+}
+
+function caughtValue(error: RhaiError): Value {
+  let inner = error;
+  while (inner.details.inner && inner.kind === 'ErrorInFunctionCall') inner = inner.details.inner;
+  if (inner.kind === 'ErrorRuntime') return inner.details.value ?? null;
+  const map = errorToMap(inner);
+  if (error.position.line > 0) {
+    map.items.set('line', error.position.line);
+    map.items.set('position', error.position.column);
+  }
+  return map;
+}
+
+/** The error as the caller sees it. */
+function leave(m: MachineState, frame: Frame, error: RhaiError): RhaiError {
+  const proto = frame.proto as FnProto;
+  const below = m.top;
+  const at: Position =
+    below.proto === null ? NO_POSITION : positionAt(below.proto, Math.max(below.pc - 1, 0));
+  if (frame.kind === 'import') {
+    return wrap('ErrorInModule', frame.path, error, at);
+  }
+  if (frame.kind === 'eval') return wrap('ErrorInFunctionCall', 'eval', error, at);
+  if (!isCatchable(error) && error.kind !== 'ErrorInFunctionCall') {
+    if (at.line > 0) error.position = at;
+    return error;
+  }
+  return wrap('ErrorInFunctionCall', proto.name, error, at, proto.library.path);
+}
+
+function wrap(
+  kind: 'ErrorInFunctionCall' | 'ErrorInModule',
+  name: string,
+  inner: RhaiError,
+  at: Position,
+  second = '',
+): RhaiError {
+  const error = new RhaiError(kind, { name, second, inner }, at);
+  error.callStack = inner.callStack;
+  return error;
+}

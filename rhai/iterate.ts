@@ -1,0 +1,115 @@
+/**
+ * Iteration of `for`: over a snapshot of arrays and blobs, over ranges, and over the iterators that
+ * library functions return (`range`, `chars`, `bits`, `split`), which are opaque values of type
+ * `iterator` that make a fresh iteration each time.
+ */
+import { RhaiError } from './errors.ts';
+import {
+  Float,
+  HostObject,
+  type Int,
+  makeInt,
+  copyValue,
+  RArray,
+  Range,
+  RBlob,
+  type Value,
+} from './values.ts';
+
+/** What an iterator value holds. */
+export class Sequence {
+  readonly start: () => () => Value | undefined;
+  constructor(start: () => () => Value | undefined) {
+    this.start = start;
+  }
+}
+
+export function sequence(start: () => () => Value | undefined): HostObject {
+  return new HostObject('iterator', new Sequence(start));
+}
+
+export class Iteration {
+  /** Plain integers from `at` to before `end`, handled inline by the machine. */
+  readonly ints: boolean;
+  at: number;
+  readonly end: number;
+  count = 0;
+  private readonly pull: (() => Value | undefined) | null;
+
+  constructor(at: number, end: number, pull: (() => Value | undefined) | null) {
+    this.ints = pull === null;
+    this.at = at;
+    this.end = end;
+    this.pull = pull;
+  }
+
+  next(): Value | undefined {
+    if (this.pull !== null) return this.pull();
+    return this.at < this.end ? this.at++ : undefined;
+  }
+}
+
+const SAFE = 9007199254740990;
+
+function overRange(range: Range): Iteration {
+  const { start, inclusive } = range;
+  const last = inclusive ? BigInt(range.end) : BigInt(range.end) - 1n;
+  if (BigInt(start) > last) return new Iteration(0, 0, null);
+  if (typeof start === 'number' && last <= SAFE)
+    return new Iteration(start, Number(last) + 1, null);
+  let next = BigInt(start);
+  return new Iteration(0, 0, () => (next <= last ? makeInt(next++) : undefined));
+}
+
+function overList(items: readonly Value[]): Iteration {
+  let i = 0;
+  return new Iteration(0, 0, () => {
+    if (i >= items.length) return undefined;
+    const item = items[i++] as Value;
+    return typeof item === 'object' && item !== null ? copyValue(item) : item;
+  });
+}
+
+export function startIteration(value: Value): Iteration {
+  if (value instanceof Range) return overRange(value);
+  if (value instanceof RArray) {
+    value.shared = true;
+    return overList(value.items);
+  }
+  if (value instanceof RBlob) {
+    value.shared = true;
+    return overList(value.bytes);
+  }
+  if (value instanceof HostObject && value.data instanceof Sequence) {
+    return new Iteration(0, 0, value.data.start());
+  }
+  throw new RhaiError('ErrorFor');
+}
+
+/** `range(from, to, step)` of integers. */
+export function stepRange(from: Int, to: Int, step: Int): HostObject {
+  return sequence(() => {
+    let next = BigInt(from);
+    const end = BigInt(to);
+    const by = BigInt(step);
+    return () => {
+      if (by > 0n ? next >= end : next <= end) return undefined;
+      const value = next;
+      next += by;
+      return makeInt(value);
+    };
+  });
+}
+
+/** `range(from, to, step)` of floats. */
+export function floatRange(from: number, to: number, step: number): HostObject {
+  return sequence(() => {
+    let next = from;
+    return () => {
+      if (step > 0 ? next >= to : next <= to) return undefined;
+      const value = next;
+      next += step;
+      return new Float(value);
+    };
+  });
+}

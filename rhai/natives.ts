@@ -1,0 +1,180 @@
+/**
+ * Native functions: how the standard library declares them, how hosts' functions join them, and how
+ * a call finds the one whose parameter types fit.
+ *
+ * A signature is one letter a parameter: u unit, b bool, i int, f float, c char, s string, a array,
+ * m map, B blob, r range, F function pointer, t timestamp, h host object, n int or float, * any.
+ * A leading `!` says that the function changes its first argument (`args[0]` is the new value).
+ */
+import type { Position } from './errors.ts';
+import type { Settings } from './limits.ts';
+import {
+  Char,
+  type Cell,
+  Float,
+  FnPtr,
+  RArray,
+  Range,
+  RBlob,
+  RMap,
+  Timestamp,
+  type Value,
+} from './values.ts';
+
+/** What a native function may use of the machine that runs it. */
+export interface NativeContext {
+  readonly settings: Settings;
+  readonly position: Position;
+  /** Fails with ErrorDataTooLarge when the value is over a limit. */
+  checkSize(value: Value): void;
+  /** A function pointer to what the name means where the call stands. */
+  functionPointer(name: string): FnPtr;
+  /** Counts work a native function does. */
+  charge(operations: number): void;
+}
+
+/** Asks the machine to call a function; what comes back is in `result` and `self`. */
+export class Callback {
+  readonly fn: FnPtr;
+  readonly args: (Value | Cell)[];
+  /** The receiver, when there is one; afterwards its possibly changed value. */
+  self: Value | undefined;
+  constructor(fn: FnPtr, args: (Value | Cell)[], self?: Value) {
+    this.fn = fn;
+    this.args = args;
+    this.self = self;
+  }
+}
+
+export type NativeCode = (args: Value[], context: NativeContext) => Value;
+/** A native function that calls back: it yields the calls and gets their results. */
+export type NativeProcess = (
+  args: Value[],
+  context: NativeContext,
+) => Generator<Callback, Value, Value>;
+
+export interface NativeFn {
+  readonly name: string;
+  readonly masks: readonly number[];
+  readonly mutates: boolean;
+  readonly code: NativeCode | null;
+  readonly process: NativeProcess | null;
+  /** Registered by the host: may suspend. */
+  readonly host: boolean;
+}
+
+const LETTERS: Record<string, number> = {
+  u: 1,
+  b: 2,
+  i: 4,
+  f: 8,
+  n: 12,
+  c: 16,
+  s: 32,
+  a: 64,
+  m: 128,
+  B: 256,
+  r: 512,
+  F: 1024,
+  t: 2048,
+  h: 4096,
+  '*': 8191,
+};
+
+export function masksOf(signature: string): number[] {
+  return [...signature].map((letter) => {
+    const mask = LETTERS[letter];
+    if (mask === undefined) throw new TypeError(`no such type letter: ${letter}`);
+    return mask;
+  });
+}
+
+export function maskOf(value: Value): number {
+  switch (typeof value) {
+    case 'number':
+    case 'bigint':
+      return 4;
+    case 'string':
+      return 32;
+    case 'boolean':
+      return 2;
+    default:
+  }
+  if (value === null) return 1;
+  if (value instanceof Float) return 8;
+  if (value instanceof RArray) return 64;
+  if (value instanceof RMap) return 128;
+  if (value instanceof Char) return 16;
+  if (value instanceof RBlob) return 256;
+  if (value instanceof Range) return 512;
+  if (value instanceof FnPtr) return 1024;
+  if (value instanceof Timestamp) return 2048;
+  return 4096;
+}
+
+export class NativeTable {
+  private readonly byKey = new Map<string, NativeFn[]>();
+  private readonly mutating = new Set<string>();
+  private readonly names = new Set<string>();
+
+  /** The functions of a name and arity, the last registered first. */
+  find(name: string, arity: number): readonly NativeFn[] {
+    return this.byKey.get(`${name}/${arity}`) ?? NONE;
+  }
+
+  has(name: string): boolean {
+    return this.names.has(name);
+  }
+
+  /** Could a call change its first argument? */
+  mayMutate(name: string, arity: number): boolean {
+    return this.mutating.has(`${name}/${arity}`);
+  }
+
+  add(fn: NativeFn): void {
+    const key = `${fn.name}/${fn.masks.length}`;
+    const list = this.byKey.get(key);
+    if (list) list.unshift(fn);
+    else this.byKey.set(key, [fn]);
+    this.names.add(fn.name);
+    if (fn.mutates) this.mutating.add(key);
+  }
+
+  /** A plain function. */
+  def(names: string, signatures: string, code: NativeCode): void {
+    this.each(names, signatures, (name, masks, mutates) =>
+      this.add({ name, masks, mutates, code, process: null, host: false }),
+    );
+  }
+
+  /** A function that calls back. */
+  defProcess(names: string, signatures: string, process: NativeProcess): void {
+    this.each(names, signatures, (name, masks, mutates) =>
+      this.add({ name, masks, mutates, code: null, process, host: false }),
+    );
+  }
+
+  private each(
+    names: string,
+    signatures: string,
+    add: (name: string, masks: number[], mutates: boolean) => void,
+  ): void {
+    for (const name of names.split(' ')) {
+      for (const signature of signatures.split(' ')) {
+        const mutates = signature.startsWith('!');
+        const letters = mutates ? signature.slice(1) : signature;
+        add(name, masksOf(letters === '-' ? '' : letters), mutates);
+      }
+    }
+  }
+}
+
+const NONE: readonly NativeFn[] = [];
+
+export function fits(fn: NativeFn, args: readonly Value[]): boolean {
+  const { masks } = fn;
+  for (let i = 0; i < masks.length; i++) {
+    if ((maskOf(args[i] as Value) & (masks[i] as number)) === 0) return false;
+  }
+  return true;
+}
