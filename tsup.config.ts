@@ -1,10 +1,10 @@
 import { defineConfig } from 'tsup';
 
 // The entries are the composition roots: each is started by a name of its own
-// (the CLI, a runner child, the worker thread that runs scripts).
+// (the CLI, which runs itself on the packaged Node; the worker thread that runs scripts).
 export default defineConfig({
   entry: {
-    cli: 'tools/cli/main.ts',
+    cli: 'tools/cli/entry.ts',
     'script-worker': 'supervisors/script-worker.ts',
   },
   format: 'esm',

@@ -1,0 +1,114 @@
+/**
+ * What went wrong, for people and for machines: the one place that turns an error into words and an exit
+ * code. Commands throw; they never print their own failure.
+ */
+import { type Command, CommanderError } from 'commander';
+import { type ErrorRecord, errorRecord, HeroError } from '../../schemas/errors.ts';
+import type { FlowStatus } from '../../schemas/flow.ts';
+
+/** INTERFACES 2. A detach by SIGINT is neither done nor failed: it ends as a shell expects, with 130. */
+export const EXIT = {
+  done: 0,
+  failed: 1,
+  refused: 2,
+  unreachable: 3,
+  usage: 64,
+  interrupted: 130,
+} as const;
+
+const REFUSED: ReadonlySet<string> = new Set([
+  'bad_envelope',
+  'bad_signature',
+  'unknown_signer',
+  'policy_unmet',
+  'context_mismatch',
+  'not_executor',
+  'expired',
+  'not_yet_valid',
+  'too_large',
+  'duplicate_key',
+  'script_syntax',
+  'script_limit',
+  'capability_not_needed',
+  'capability_not_offered',
+  'capability_not_granted',
+  'capability_not_allowed',
+  'unplaced',
+  'not_allowed',
+  'quota',
+  'kv_conflict',
+]);
+
+export function exitCodeOf(code: string): number {
+  if (code === 'usage') return EXIT.usage;
+  if (code === 'unreachable') return EXIT.unreachable;
+  return REFUSED.has(code) ? EXIT.refused : EXIT.failed;
+}
+
+export function exitCodeOfFlow(status: FlowStatus): number {
+  if (status === 'completed') return EXIT.done;
+  return status === 'refused' || status === 'unplaced' ? EXIT.refused : EXIT.failed;
+}
+
+/** A mistake in how the command was called. */
+export function usage(message: string, fix?: string, cause?: unknown): HeroError {
+  return new HeroError('usage', message, {
+    ...(fix === undefined ? {} : { fix }),
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+/** An error with its causes, one a line, the root cause last. */
+export function errorLines(error: ErrorRecord): string[] {
+  const lines: string[] = [];
+  for (let each: ErrorRecord | null = error; each !== null; each = each.cause) {
+    const where = [each.actor, each.node].filter((part) => part !== null).join(' on ');
+    const text = each.message === '' ? each.code : each.message;
+    const code = each.code === 'internal' || text === each.code ? '' : ` [${each.code}]`;
+    const said = `${text}${code}${where === '' ? '' : ` (${where})`}`;
+    const indent = '  '.repeat(Math.min(lines.length, 4));
+    lines.push(
+      `${lines.length === 0 ? '' : `${indent}because: `}${said.replaceAll('\n', `\n${indent}  `)}`,
+    );
+  }
+  return lines;
+}
+
+/** Says the failure on stderr, or as one JSON value on stdout, and returns the exit code. */
+export function tellFailure(thrown: unknown, name: string, json: boolean): number {
+  if (thrown instanceof CommanderError) {
+    if (thrown.exitCode === 0) return EXIT.done;
+    // The help that stands for a missing subcommand was printed already.
+    if (thrown.code === 'commander.help') return EXIT.usage;
+  }
+  const error =
+    thrown instanceof CommanderError ? usage(thrown.message.replace(/^error: /, '')) : thrown;
+  const record = errorRecord(error);
+  const fix = error instanceof HeroError ? error.fix : undefined;
+  if (json) {
+    process.stdout.write(`${JSON.stringify({ error: { ...record, fix: fix ?? null } })}\n`);
+  } else {
+    const advice =
+      fix ??
+      (record.code === 'usage' ? `See \`${name} --help\`.` : undefined) ??
+      (record.code === 'internal'
+        ? 'This is a fault of herobus itself: please report it.'
+        : undefined);
+    const lines = [`${name}: ${errorLines(record).join('\n')}`];
+    if (advice !== undefined) lines.push(`  fix: ${advice}`);
+    process.stderr.write(`${lines.join('\n')}\n`);
+  }
+  if (record.code === 'internal' && process.env['HEROBUS_DEBUG'] !== undefined) {
+    process.stderr.write(`${error instanceof Error ? error.stack : ''}\n`);
+  }
+  return exitCodeOf(record.code);
+}
+
+/** `herobus context grant`, for messages. */
+export function fullName(command: Command): string {
+  const parts: string[] = [];
+  for (let each: Command | null = command; each !== null; each = each.parent) {
+    parts.unshift(each.name());
+  }
+  return parts.join(' ');
+}

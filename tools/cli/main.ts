@@ -1,0 +1,90 @@
+/**
+ * The command `herobus`: one command a file, all put together here, and one place for what goes wrong.
+ *
+ * entry.ts imports this once the Node is right. The surface is INTERFACES 2.
+ */
+import { readFileSync } from 'node:fs';
+import { Command } from 'commander';
+import { registerDeploy } from './deploy.ts';
+import { fullName, tellFailure } from './failure.ts';
+import { registerFlow } from './flow.ts';
+import { registerInit } from './init.ts';
+import { globals, withExample } from './output.ts';
+import { registerRunner } from './runner.ts';
+import { registerUp } from './up.ts';
+import { registerWatch } from './watch.ts';
+
+const HELP_AFTER = `
+Exit codes: 0 done, 1 failed, 2 refused or not placeable, 3 unreachable, 64 wrong usage,
+130 detached from a flow that goes on.`;
+
+/** What may still hold the process when all is said: idle sockets, timers of libraries. */
+const LINGER_MS = 2000;
+
+function buildProgram(): Command {
+  const program = new Command('herobus');
+  program
+    .description('Publish a signed Rhai script to a NATS subject, and machines do what it says.')
+    .version(version(), '--version', 'print the version')
+    .option('--home <dir>', 'keys and configuration; by default $HEROBUS_HOME or ~/.herobus')
+    .option('--server <url>', 'the bus; by default $HEROBUS_SERVER or the one of this machine')
+    .option('--json', 'one JSON value on stdout (one a line for streams), all else on stderr')
+    .helpOption('-h, --help', 'show help')
+    .addHelpText('after', HELP_AFTER)
+    .showSuggestionAfterError()
+    .exitOverride()
+    .configureOutput({
+      // Failures are told once, in tellFailure.
+      writeErr: (text) => {
+        if (!text.startsWith('error: ')) process.stderr.write(text);
+      },
+      outputError: () => undefined,
+    });
+  for (const register of [
+    registerInit,
+    registerUp,
+    registerRunner,
+    registerDeploy,
+    registerFlow,
+    registerWatch,
+  ]) {
+    register(program);
+  }
+  withExample(program, 'herobus init', 'herobus up', 'herobus deploy examples/hello.rhai');
+  return program;
+}
+
+function version(): string {
+  const manifest = JSON.parse(readFileSync(packageFile(), 'utf8')) as { version: string };
+  return manifest.version;
+}
+
+/** From dist/ it is one folder up, from the sources two. */
+function packageFile(): URL {
+  const here = import.meta.url;
+  return new URL(here.includes('/tools/cli/') ? '../../package.json' : '../package.json', here);
+}
+
+async function run(argv: readonly string[]): Promise<void> {
+  const program = buildProgram();
+  let current = program;
+  program.hook('preAction', (_, acting) => {
+    current = acting;
+  });
+  try {
+    await program.parseAsync([...argv], { from: 'user' });
+  } catch (error) {
+    // A command line that cannot be parsed still says whether its answer is to be JSON.
+    const json = globals(current).json ?? argv.includes('--json');
+    process.exitCode = tellFailure(error, fullName(current), json);
+  }
+}
+
+// Who reads our output may stop early (`| head`): that is no failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
+  throw error;
+});
+
+await run(process.argv.slice(2));
+setTimeout(() => process.exit(), LINGER_MS).unref();

@@ -1,0 +1,63 @@
+/** Where output goes: results to stdout, all else to stderr; with --json one JSON value a line on stdout. */
+import type { Command } from 'commander';
+
+export type Globals = { home?: string; server?: string; json?: boolean };
+
+export function globals(command: Command): Globals {
+  return command.optsWithGlobals<Globals>();
+}
+
+export function say(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+export function printJson(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+/** A value of a script as people read it: JSON, objects over several lines. */
+export function valueText(value: unknown): string {
+  return JSON.stringify(value ?? null, null, 2);
+}
+
+/** Rows under a heading, columns as wide as their widest cell. */
+export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = heading.map((name, column) =>
+    Math.max(name.length, ...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  return [heading, ...rows]
+    .map((row) =>
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
+}
+
+/** What a command is for, by example, under its options in `--help`. */
+export function withExample(command: Command, ...examples: string[]): Command {
+  const lines = examples.map((example) => `  $ ${example}`);
+  return command.addHelpText(
+    'after',
+    `\nExample${lines.length > 1 ? 's' : ''}:\n${lines.join('\n')}`,
+  );
+}
+
+const UNITS: readonly (readonly [number, string])[] = [
+  [86_400_000, 'd'],
+  [3_600_000, 'h'],
+  [60_000, 'min'],
+  [1000, 's'],
+];
+
+/** 1234 -> "1.2 s". */
+export function durationText(ms: number): string {
+  const [unitMs, unit] = UNITS.find(([size]) => ms >= size) ?? [1, 'ms'];
+  const amount = ms / unitMs;
+  return `${amount >= 100 || unitMs === 1 ? Math.round(amount) : amount.toFixed(1)} ${unit}`;
+}

@@ -1,0 +1,170 @@
+/**
+ * Sealed bytes onto the bus and, unless detached, their flow followed to its end: what `deploy`, `publish`,
+ * `watch` and `cancel` share. Says on stderr what happens, and returns the exit code.
+ */
+import { subjects } from '../../bus/subjects.ts';
+import { emptyFlow, type FlowState } from '../../actors/flow/fold.ts';
+import type { ErrorRecord } from '../../schemas/errors.ts';
+import type { FlowRef } from '../../schemas/ids.ts';
+import { errorLines, EXIT, exitCodeOf, exitCodeOfFlow } from './failure.ts';
+import { type FlowObject, flowObject } from './flow-view.ts';
+import { Narrator, NodeNames, summary, told } from './narrate.ts';
+import { print, printJson, say, valueText } from './output.ts';
+import type { Session } from './session.ts';
+import { type Outcome, type Published, Waiting } from './wait.ts';
+
+export type Message = {
+  context: string;
+  bytes: Uint8Array;
+  digest: string;
+  /** The flow the bytes are, or are about; undefined when nobody can say. */
+  ref: FlowRef | undefined;
+  signers: readonly string[];
+};
+
+export type FollowOptions = {
+  json: boolean;
+  detach: boolean;
+  placeWithinMs: number;
+  /** What ends the wait before the flow ends. */
+  done?: (state: FlowState) => boolean;
+};
+
+/** Publishes; the PubAck is the receipt: from then on nothing is lost when this process is. */
+export async function submit(
+  session: Session,
+  message: Message,
+  options: FollowOptions,
+): Promise<number> {
+  const { context, bytes, digest, ref } = message;
+  const text = new TextDecoder().decode(bytes);
+  if (options.detach) {
+    await publish(session, message);
+    const named = ref ?? { context, flow: digest };
+    if (options.json) printJson(received(named, message.signers));
+    else print(named.flow);
+    return EXIT.done;
+  }
+  const follow = await startFollow(session, { context, ref, published: { digest, text } }, options);
+  try {
+    await publish(session, message);
+  } catch (error) {
+    follow.waiting.stop();
+    throw error;
+  }
+  follow.waiting.sent();
+  return conclude(session, message, follow, options);
+}
+
+/** Follows a flow that is there already. */
+export async function follow(
+  session: Session,
+  ref: FlowRef,
+  options: FollowOptions,
+): Promise<number> {
+  const begun = await startFollow(
+    session,
+    { context: ref.context, ref, published: undefined },
+    options,
+  );
+  return conclude(session, { context: ref.context, ref, signers: [], digest: '' }, begun, options);
+}
+
+async function publish(session: Session, { context, bytes, ref }: Message): Promise<void> {
+  await session.bus.queues.publishBytes(subjects.deploy(context), bytes);
+  const what = ref === undefined ? 'bytes that name no flow' : `flow ${ref.flow}`;
+  say(told('published', `${what}, context ${context}`));
+}
+
+type Begun = { waiting: Waiting };
+
+async function startFollow(
+  session: Session,
+  what: { context: string; ref: FlowRef | undefined; published: Published | undefined },
+  options: FollowOptions,
+): Promise<Begun> {
+  const narrator = new Narrator(await NodeNames.of(session));
+  const waiting = new Waiting({
+    session,
+    ...what,
+    placeWithinMs: options.placeWithinMs,
+    onChange: (state, changes, entry) => narrator.changed(state, changes, entry),
+    ...(options.done === undefined ? {} : { done: options.done }),
+  });
+  return { waiting };
+}
+
+async function conclude(
+  session: Session,
+  message: Pick<Message, 'context' | 'ref' | 'digest' | 'signers'>,
+  { waiting }: Begun,
+  options: FollowOptions,
+): Promise<number> {
+  const outcome = await waiting.outcome();
+  const ref = message.ref ?? { context: message.context, flow: message.digest };
+  const state = waiting.state;
+  const object: FlowObject =
+    state === undefined || state.deploy === null
+      ? received(ref, message.signers)
+      : flowObject(ref, state);
+  return tell(session, outcome, object, options);
+}
+
+function tell(
+  session: Session,
+  outcome: Outcome,
+  object: FlowObject,
+  { json, done }: FollowOptions,
+): number {
+  switch (outcome.type) {
+    case 'ended':
+      for (const line of summary(object)) say(line);
+      if (json) printJson(object);
+      else if (object.status === 'completed') print(valueText(object.value));
+      return done === undefined ? exitCodeOfFlow(object.status) : EXIT.done;
+    case 'refused':
+      return tellRefused(object, outcome.error, json);
+    case 'unplaceable': {
+      say(told('unplaced', outcome.reason));
+      say(`  The flow waits and begins as soon as a node fits. ${reattach(session, object)}`);
+      const placed = object.supervisor !== null;
+      if (json)
+        printJson({
+          ...object,
+          status: placed ? object.status : 'unplaced',
+          unplaced: outcome.reason,
+        });
+      return EXIT.refused;
+    }
+    case 'unreachable':
+      say(told('unreachable', 'the bus has been away for two minutes; the flow is safe in it'));
+      say(`  ${reattach(session, object)}`);
+      if (json) printJson(object);
+      return EXIT.unreachable;
+    case 'detached':
+      say(
+        told('detached', `nothing was cancelled: the flow goes on. ${reattach(session, object)}`),
+      );
+      if (json) printJson(object);
+      return EXIT.interrupted;
+  }
+}
+
+function tellRefused(object: FlowObject, error: ErrorRecord, json: boolean): number {
+  const refused: FlowObject = { ...object, status: 'refused', error, value: null, jobs: [] };
+  say(told('refused', errorLines(error).join('\n')));
+  if (json) printJson(refused);
+  const code = exitCodeOf(error.code);
+  return code === EXIT.failed ? EXIT.refused : code;
+}
+
+/** What a flow object says before the log does. */
+function received(ref: FlowRef, signers: readonly string[]): FlowObject {
+  return { ...flowObject(ref, emptyFlow()), submitted_by: [...signers] };
+}
+
+function reattach({ home }: Session, { flow, context }: FlowObject): string {
+  const own = home.config.context ?? 'default';
+  const named = context === own ? '' : ` -c ${context}`;
+  return `Follow it again: herobus watch ${flow}${named}`;
+}
