@@ -165,7 +165,7 @@ export class Derivation {
       { name: 'caller', value: this.#env.caller, constant: true },
       { name: 'context', value: this.#env.context, constant: true },
     ];
-    return engine.start(engine.compile(this.#env.script, scope), scope);
+    return engine.start(engine.compile(this.#env.script, { scope }), scope);
   }
 
   #run(machine: Machine, maxOperations: number): Step {
