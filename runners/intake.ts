@@ -16,11 +16,14 @@ import { type Desk, PackExecution } from './execution.ts';
 const FULL_PATIENCE_MS = 250;
 const RETRY = { firstMs: 100, maxMs: 5000 };
 const CLAIM_AGAIN_MS = 500;
+/** Long enough for this runner's own pull to be gone, so that the pack goes to another one. */
+const TURNED_AWAY_MS = 50;
 const MESSAGES_MAX = 32;
 /** Packs remembered after their claim; beyond it, the fence refuses a redelivery. */
 const REMEMBERED_MAX = 4096;
 
-type Claimed = 'claimed' | 'lost' | 'failed';
+/** `turned away`: nobody tried to claim it, there was no room. */
+type Claimed = 'claimed' | 'lost' | 'failed' | 'turned away';
 
 export type IntakeStats = { packs: number; garbage: number; misplaced: number; duplicates: number };
 
@@ -130,17 +133,20 @@ export class Intake {
     const claim = known ?? this.#claim(pack);
     this.#known.set(key, claim);
     const claimed = await claim;
-    if (claimed === 'failed') {
+    if (claimed === 'failed' || claimed === 'turned away') {
       // Not in the log: whoever gets it next may claim it.
       this.#known.delete(key);
-      message.nak(CLAIM_AGAIN_MS);
+      message.nak(claimed === 'failed' ? CLAIM_AGAIN_MS : TURNED_AWAY_MS);
       return;
     }
     message.ack();
+    this.#forgetOldest();
+  }
+
+  #forgetOldest(): void {
     for (const oldest of this.#known.keys()) {
-      if (this.#known.size <= REMEMBERED_MAX) break;
-      if (!this.held.has(oldest)) this.#known.delete(oldest);
-      else break;
+      if (this.#known.size <= REMEMBERED_MAX || this.held.has(oldest)) break;
+      this.#known.delete(oldest);
     }
   }
 
@@ -171,14 +177,15 @@ export class Intake {
 
   async #claim(pack: Pack): Promise<Claimed> {
     const { slots, send, holdsLease, refusing } = this.#desk;
+    if (this.#full || this.#closed) return 'turned away';
     try {
       await slots.acquire(AbortSignal.any([this.#door.signal, refusing]));
     } catch {
-      return 'failed';
+      return 'turned away';
     }
     if (!holdsLease() || refusing.aborted) {
       slots.release();
-      return 'failed';
+      return 'turned away';
     }
     const execution = new PackExecution(pack, this.#desk);
     this.held.set(execution.id, execution);

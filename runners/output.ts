@@ -36,6 +36,7 @@ export class JobOutput {
   #bytes = 0;
   #lost = 0;
   #halted = false;
+  readonly #halt = Promise.withResolvers<void>();
   #timer: NodeJS.Timeout | undefined;
   #sending: Promise<void> | undefined;
 
@@ -60,14 +61,15 @@ export class JobOutput {
   }
 
   async flush(): Promise<void> {
-    while (!this.#halted && this.#lines.length > 0) await this.#send();
-    if (!this.#halted && this.#lost > 0) await this.#send();
-    await this.#sending;
+    while (!this.#halted && this.#lines.length > 0) await this.#sendOrHalt();
+    if (!this.#halted && this.#lost > 0) await this.#sendOrHalt();
+    if (!this.#halted && this.#sending !== undefined) await this.#sendOrHalt();
   }
 
   /** Sends nothing any more and lets go whoever waits. */
   halt(): void {
     this.#halted = true;
+    this.#halt.resolve();
     this.#lines = [];
     this.#bytes = 0;
     clearTimeout(this.#timer);
@@ -78,7 +80,12 @@ export class JobOutput {
   }
 
   async #room(): Promise<void> {
-    while (!this.#halted && this.#isFull()) await this.#send();
+    while (!this.#halted && this.#isFull()) await this.#sendOrHalt();
+  }
+
+  /** A bus that does not answer holds nobody once nothing is sent any more. */
+  #sendOrHalt(): Promise<void> {
+    return Promise.race([this.#send(), this.#halt.promise]);
   }
 
   #send(): Promise<void> {

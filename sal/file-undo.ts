@@ -69,7 +69,7 @@ export class UndoRecords {
     for (const name of names) {
       const file = join(this.#directory, name);
       const { mtimeMs } = await stat(file).catch(() => ({ mtimeMs: nowMs }));
-      if (nowMs - mtimeMs > KEEP_MS) await rm(file, { force: true });
+      if (nowMs - mtimeMs > KEEP_MS) await rm(file, { force: true }).catch(() => undefined);
     }
   }
 

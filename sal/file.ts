@@ -38,6 +38,7 @@ const ReadArgs = Path.extend({ encoding: z.enum(['utf8', 'base64']).default('utf
 
 export function fileFamily({ root, undo }: FileOptions): Family {
   const records = new UndoRecords(undo);
+  void records.prune();
   const at = <T>(path: string, work: (place: Place) => Promise<T>): Promise<T> =>
     atPlace(root, path, work).catch((error: unknown) => {
       throw named(error, path);
@@ -46,7 +47,6 @@ export function fileFamily({ root, undo }: FileOptions): Family {
   return {
     name: 'file',
     fingerprint: async () => {
-      await records.prune();
       const found = await lstat(root).then(
         (stats) => stats.isDirectory(),
         () => false,
