@@ -17,6 +17,7 @@ import { readIfThere, SECRET_MODE, writeAtomic } from './atomic-file.ts';
 import { backoffMs } from './backoff.ts';
 import type { Link, LinkState } from './bus.ts';
 import type { SigningKey } from './identity.ts';
+import { connectionBack, connectionLost } from './presence.ts';
 
 export type ConnectOptions = {
   /** `nats://host:port`, one or several. */
@@ -62,7 +63,7 @@ export function authenticator(key: SigningKey, jwt: () => string): Authenticator
 /** Connects; throws `unreachable` naming the server and what to do. */
 export async function connect(options: ConnectOptions): Promise<Connection> {
   const servers = typeof options.server === 'string' ? [options.server] : [...options.server];
-  const tries = { count: 0 };
+  const wait = makeReconnectWait();
   for (let attempt = 0; ; attempt++) {
     try {
       const nats = await natsConnect({
@@ -73,7 +74,7 @@ export async function connect(options: ConnectOptions): Promise<Connection> {
         timeout: options.timeoutMs ?? CONNECT_TIMEOUT_MS,
         reconnect: true,
         maxReconnectAttempts: -1,
-        reconnectDelayHandler: () => backoffMs(tries.count++, RECONNECT),
+        reconnectDelayHandler: wait.currentMs,
         // A token may expire before its renewal arrives; giving up then would be for good.
         ignoreAuthErrorAbort: true,
         pingInterval: PING_INTERVAL_MS,
@@ -81,7 +82,7 @@ export async function connect(options: ConnectOptions): Promise<Connection> {
         noAsyncTraces: true,
         ...(options.ca === undefined ? {} : { tls: { ca: options.ca } }),
       });
-      return { nats, link: watchLink(nats, tries), close: () => closeConnection(nats) };
+      return { nats, link: watchLink(nats, wait), close: () => closeConnection(nats) };
     } catch (error) {
       if (!options.persist) throw unreachable(servers, error);
       await new Promise((resolve) => setTimeout(resolve, backoffMs(attempt, RECONNECT)));
@@ -104,8 +105,28 @@ function unreachable(servers: string[], thrown: unknown): HeroError {
   });
 }
 
+type ReconnectWait = { currentMs: () => number; tried: () => void; connected: () => void };
+
+/**
+ * The client asks for the wait over and over while it waits, and counts it from its last try: so the
+ * answer may change only with a try.
+ */
+function makeReconnectWait(): ReconnectWait {
+  let tries = 0;
+  let currentMs = backoffMs(0, RECONNECT);
+  const become = (count: number) => {
+    tries = count;
+    currentMs = backoffMs(tries, RECONNECT);
+  };
+  return {
+    currentMs: () => currentMs,
+    tried: () => become(tries + 1),
+    connected: () => become(0),
+  };
+}
+
 /** The client's own status events, as one state: up or down, and since when by the monotonic clock. */
-function watchLink(nats: NatsConnection, tries: { count: number }): Link {
+function watchLink(nats: NatsConnection, wait: ReconnectWait): Link {
   let state: LinkState = { up: true, sinceMs: performance.now() };
   const listeners = new Set<(state: LinkState) => void>();
   const become = (up: boolean) => {
@@ -113,15 +134,28 @@ function watchLink(nats: NatsConnection, tries: { count: number }): Link {
     state = { up, sinceMs: performance.now() };
     for (const listener of listeners) listener(state);
   };
+  // A connection that was lost again before it was of use never counts as back.
+  let generation = 0;
+  const lost = () => {
+    generation++;
+    connectionLost(nats);
+    become(false);
+  };
+  const back = async () => {
+    const mine = ++generation;
+    await nats.flush();
+    if (mine !== generation) return;
+    wait.connected();
+    connectionBack(nats);
+    become(true);
+  };
   void (async () => {
     for await (const status of nats.status()) {
-      if (status.type === 'disconnect') become(false);
-      if (status.type === 'reconnect') {
-        tries.count = 0;
-        become(true);
-      }
+      if (status.type === 'disconnect') lost();
+      if (status.type === 'reconnecting') wait.tried();
+      if (status.type === 'reconnect') back().catch(() => undefined);
     }
-    become(false);
+    lost();
   })();
   return {
     state: () => state,

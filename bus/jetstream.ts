@@ -15,6 +15,7 @@ import {
   type NatsConnection,
 } from '@nats-io/transport-node';
 import { HeroError, ensureError } from '../schemas/errors.ts';
+import { whenLost, whenThere } from './presence.ts';
 
 export type Headers = Readonly<Record<string, string>>;
 
@@ -102,14 +103,39 @@ export async function request(
   data: Uint8Array | string,
   options: { headers?: Headers; timeoutMs: number },
 ): Promise<Msg> {
+  await assertThere(nats, subject, options.timeoutMs);
+  const lost = Promise.withResolvers<never>();
+  const forget = whenLost(nats, () => lost.reject(lostError(subject)));
   try {
-    return await nats.request(subject, data, {
+    const answer = nats.request(subject, data, {
       timeout: options.timeoutMs,
       ...(options.headers === undefined ? {} : { headers: toHeaders(options.headers) }),
     });
+    return await Promise.race([answer, lost.promise]);
   } catch (thrown) {
     throw mapNatsError(thrown, subject);
+  } finally {
+    forget();
   }
+}
+
+/** What is published while there is no connection would be thrown away by the client. */
+export async function assertThere(
+  nats: NatsConnection,
+  subject: string,
+  timeoutMs: number,
+): Promise<void> {
+  if (await whenThere(nats, timeoutMs)) return;
+  throw new HeroError('unreachable', `no connection to the bus to ask on ${subject}`, {
+    fix: 'Check that the bus runs and that this machine reaches it.',
+  });
+}
+
+function lostError(subject: string): HeroError {
+  return new HeroError(
+    'unreachable',
+    `the connection was lost before an answer on ${subject} came`,
+  );
 }
 
 export function mapNatsError(thrown: unknown, subject: string): HeroError {
@@ -126,6 +152,14 @@ export function mapNatsError(thrown: unknown, subject: string): HeroError {
     cause,
     fix: 'Check that the bus runs and that this machine reaches it.',
   });
+}
+
+/** Nobody listens on the subject: told at once, unlike somebody who does not answer. */
+export function isNobodyThere(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    if (at.name === 'NoRespondersError') return true;
+  }
+  return false;
 }
 
 /** A call of the JetStream API with a JSON body. */
@@ -283,18 +317,21 @@ export function pullNow(
       header: (name) => (headers?.has(name) ? headers.get(name) : undefined),
     });
     read.pending = delivery.pending;
-    return delivery.pending === 0 || read.messages.length >= batch ? 'done' : 'more';
+    // Not at `pending` 0: until the 404 that ends the pull it still takes what is stored meanwhile, and
+    // the consumer counts that as delivered.
+    return read.messages.length >= batch ? 'done' : 'more';
   });
 }
 
 type Judge = (message: Msg, read: BatchRead) => 'more' | 'done' | Error;
 
-function collect(
+async function collect(
   nats: NatsConnection,
   subject: string,
   body: object,
   judge: Judge,
 ): Promise<BatchRead> {
+  await assertThere(nats, subject, STALL_MS);
   return new Promise((resolve, reject) => {
     const read: BatchRead = { messages: [], pending: 0 };
     const inbox = createInbox(inboxPrefixOf(nats));
@@ -305,10 +342,12 @@ function collect(
       if (ended) return;
       ended = true;
       clearTimeout(timer);
+      forget();
       subscription.unsubscribe();
       if (error === undefined) resolve(read);
       else reject(error);
     };
+    const forget = whenLost(nats, () => finish(lostError(subject)));
     const subscription = nats.subscribe(inbox, {
       callback: (error, message) => {
         if (error) return finish(mapNatsError(error, subject));

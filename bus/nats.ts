@@ -8,7 +8,6 @@
  * What each part does stands in its file: log, jobs, kv, blobs, connect, credentials, streams.
  */
 import { randomBytes } from 'node:crypto';
-import { jetstreamManager } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import type { Durability } from '../schemas/config.ts';
 import { HeroError } from '../schemas/errors.ts';
@@ -140,10 +139,7 @@ function assemble(
     kv: (bucket) => openKv({ nats, link, clock, bucket, writeId: () => writeId(parts) }),
     stored: (stream, filter) => stored(nats, streams[stream], filter),
     now: () => clock.now(),
-    publish: (subject, body) => {
-      // Core publishes are hints; a link that is down loses them like any other (DESIGN 3).
-      if (!nats.isClosed()) nats.publish(subject, JSON.stringify(body));
-    },
+    publish: (subject, body) => publishHint(nats, subject, body),
     subscribe: (subject, onMessage) => subscribe(parts, subject, onMessage),
     request: (subject, body, timeoutMs) => requestJson(nats, subject, body, timeoutMs),
     close: async () => {
@@ -162,6 +158,11 @@ async function* stored(
     for (const { subject, seq, at, data } of page)
       yield { subject, seq, at, body: parseJson(data) };
   }
+}
+
+/** Core publishes and answers are hints: a connection that was closed meanwhile loses them like any link. */
+function publishHint(nats: NatsConnection, subject: string, body: object): void {
+  if (!nats.isClosed() && !nats.isDraining()) nats.publish(subject, JSON.stringify(body));
 }
 
 /** Unguessable ids: whoever could name one beforehand could have a stream take ours for a repeat of his. */
@@ -262,7 +263,7 @@ function subscribe(
         data: message.data,
         caller: forLedger ? callerOf(requestInfo(message)) : undefined,
         ...(answers && reply !== undefined && reply !== ''
-          ? { reply: (body: object) => connection.nats.publish(reply, JSON.stringify(body)) }
+          ? { reply: (body: object) => publishHint(connection.nats, reply, body) }
           : {}),
       });
     },
@@ -334,25 +335,20 @@ function queueSpec(queue: QueueName, node: Address): QueueSpec {
 }
 
 function makeAdmin({ kind, main, durability = 'fsync' }: Parts): BusAdmin {
-  const manager = async () => {
-    if (kind !== 'control') {
-      throw new HeroError('not_allowed', 'only the control plane makes streams and consumers');
-    }
-    return jetstreamManager(main.nats);
+  const control = () => {
+    if (kind === 'control') return main.nats;
+    throw new HeroError('not_allowed', 'only the control plane makes streams and consumers');
   };
   return {
-    ensureBus: async () => ensureBus(await manager(), durability),
-    ensureContext: async (context) => ensureContext(await manager(), context, durability),
-    ensureUserBucket: async (address) => ensureUserBucket(await manager(), address, durability),
-    follower: async (spec) => {
-      await manager();
-      await makeFollower(main.nats, spec);
-    },
+    ensureBus: async () => ensureBus(control(), durability),
+    ensureContext: async (context) => ensureContext(control(), context, durability),
+    ensureUserBucket: async (address) => ensureUserBucket(control(), address, durability),
+    follower: async (spec) => makeFollower(control(), spec),
     queue: async (spec) => {
-      const jsm = await manager();
+      const nats = control();
       // A context's streams may be missing where its record was made by an older ledger.
-      if (spec.makeStream) await ensureContext(jsm, spec.stream.replace(/^JOBS_/, ''), durability);
-      await makeQueueConsumer(main.nats, spec);
+      if (spec.makeStream) await ensureContext(nats, spec.stream.replace(/^JOBS_/, ''), durability);
+      await makeQueueConsumer(nats, spec);
     },
   };
 }

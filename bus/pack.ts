@@ -7,7 +7,7 @@
  */
 import type { NatsConnection } from '@nats-io/transport-node';
 import { randomBytes } from 'node:crypto';
-import { publishAcked, toHeaders, type Headers, type PubAck } from './jetstream.ts';
+import { assertThere, publishAcked, toHeaders, type Headers, type PubAck } from './jetstream.ts';
 
 /** An entry of a log is at most this; a longer plan is several (DESIGN 3). */
 export const ENTRY_BYTES_MAX = 256 * 1024;
@@ -99,11 +99,12 @@ export type BatchItem = { subject: string; data: Uint8Array; headers: Headers };
  * Publishes several messages as one: all are stored or none. Items are stored in order under consecutive
  * sequences that end with the acknowledgement's. A refusal does not say whose fence failed.
  */
-export function publishBatch(
+export async function publishBatch(
   nats: NatsConnection,
   items: readonly BatchItem[],
   timeoutMs: number,
 ): Promise<PubAck> {
+  await assertThere(nats, 'a batch', timeoutMs);
   const id = randomBytes(16).toString('hex');
   const last = items.length - 1;
   for (const [index, item] of items.entries()) {

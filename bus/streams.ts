@@ -4,16 +4,10 @@
  * Subjects come from bus/subjects.ts. Who may touch which of them is bus/credentials.ts, which also takes
  * the list of protected buckets from here, so that a new bucket is closed until somebody opens it.
  */
-import {
-  DiscardPolicy,
-  PersistMode,
-  RetentionPolicy,
-  StorageType,
-  type JetStreamManager,
-  type StreamConfig,
-} from '@nats-io/jetstream';
+import type { NatsConnection } from '@nats-io/transport-node';
 import type { Durability } from '../schemas/config.ts';
 import type { Address, ContextName } from '../schemas/ids.ts';
+import { callApi, ServerRefusal } from './jetstream.ts';
 import { streams, subjects } from './subjects.ts';
 
 /** Buckets that only the control plane writes. */
@@ -35,17 +29,21 @@ export const blobSubjects = (context: ContextName) => `hb.blobs.${context}.>`;
 
 const MIB = 1024 * 1024;
 const DAY_NS = 24 * 3600 * 1e9;
+const API_TIMEOUT_MS = 10_000;
+const STREAM_NOT_FOUND = 10059;
 
 /** Follow consumers come and go with the people that watch; the server's default is 1,000 a stream. */
 const FLOW_CONSUMERS_MAX = 20_000;
 
-type Definition = Partial<StreamConfig> & { name: string; subjects: string[] };
+/** A stream's configuration by the server's own names; what is left out is the server's default. */
+type Definition = Settings & { name: string; subjects: string[] };
+type Settings = Readonly<Record<string, unknown>>;
 
-function common(durability: Durability): Partial<StreamConfig> {
+function common(durability: Durability): Settings {
   return {
-    storage: StorageType.File,
+    storage: 'file',
     num_replicas: durability === 'replicated' ? 3 : 1,
-    discard: DiscardPolicy.New,
+    discard: 'new',
   };
 }
 
@@ -57,7 +55,7 @@ export function busStreams(durability: Durability): Definition[] {
       ...base,
       name: streams.deploy,
       subjects: [subjects.deployAll],
-      retention: RetentionPolicy.Workqueue,
+      retention: 'workqueue',
       max_msg_size: 2 * MIB,
     },
     {
@@ -67,7 +65,7 @@ export function busStreams(durability: Durability): Definition[] {
       max_msgs_per_subject: 1,
       max_msgs: 100_000,
       max_age: 7 * DAY_NS,
-      discard: DiscardPolicy.Old,
+      discard: 'old',
       allow_direct: true,
     },
     {
@@ -84,7 +82,7 @@ export function busStreams(durability: Durability): Definition[] {
       ...base,
       name: streams.assign,
       subjects: [subjects.assignAll],
-      retention: RetentionPolicy.Workqueue,
+      retention: 'workqueue',
       // A wake says "look at the log": the last one for a flow and node is as good as all.
       max_age: DAY_NS,
     },
@@ -94,11 +92,11 @@ export function busStreams(durability: Durability): Definition[] {
       subjects: [subjects.logsAll],
       max_bytes: 1024 * MIB,
       max_age: 7 * DAY_NS,
-      discard: DiscardPolicy.Old,
+      discard: 'old',
       allow_direct: true,
       max_consumers: FLOW_CONSUMERS_MAX,
       // Output lines are not decisions: losing the last ones with the power costs no correctness.
-      ...(durability === 'replicated' ? {} : { persist_mode: PersistMode.Async }),
+      ...(durability === 'replicated' ? {} : { persist_mode: 'async' }),
     },
   ];
 }
@@ -111,7 +109,7 @@ export function contextStreams(context: ContextName, durability: Durability): De
       ...base,
       name: streams.jobs(context),
       subjects: [subjects.jobsOf(context)],
-      retention: RetentionPolicy.Workqueue,
+      retention: 'workqueue',
       max_consumers: FLOW_CONSUMERS_MAX,
       max_age: 7 * DAY_NS,
     },
@@ -145,46 +143,51 @@ export function bucketDefinition(bucket: string, durability: Durability, history
  * Makes one stream as defined; asking again changes nothing. A setting that this page changed is updated,
  * what the server cannot change (storage, retention) is an error that names the stream.
  */
-export async function ensureStream(jsm: JetStreamManager, wanted: Definition): Promise<void> {
-  const existing = await jsm.streams.info(wanted.name).catch((error: unknown) => {
-    if (isStreamNotFound(error)) return undefined;
-    throw error;
-  });
+export async function ensureStream(nats: NatsConnection, wanted: Definition): Promise<void> {
+  const existing = await streamConfig(nats, wanted.name);
   if (existing === undefined) {
-    await jsm.streams.add(wanted);
+    await callApi(nats, `STREAM.CREATE.${wanted.name}`, wanted, API_TIMEOUT_MS);
     return;
   }
-  const config = existing.config as unknown as Record<string, unknown>;
   const differs = Object.entries(wanted).some(
-    ([key, value]) => JSON.stringify(config[key]) !== JSON.stringify(value),
+    ([key, value]) => JSON.stringify(existing[key]) !== JSON.stringify(value),
   );
-  if (differs) await jsm.streams.update(wanted.name, wanted);
+  if (!differs) return;
+  await callApi(nats, `STREAM.UPDATE.${wanted.name}`, { ...existing, ...wanted }, API_TIMEOUT_MS);
 }
 
-function isStreamNotFound(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 10059;
+/** The stream's configuration as the server has it; undefined when there is no such stream. */
+async function streamConfig(nats: NatsConnection, name: string): Promise<Settings | undefined> {
+  try {
+    const info = await callApi(nats, `STREAM.INFO.${name}`, {}, API_TIMEOUT_MS);
+    return info['config'] as Settings;
+  } catch (error) {
+    if (error instanceof ServerRefusal && error.code === STREAM_NOT_FOUND) return undefined;
+    throw error;
+  }
 }
 
-export async function ensureBus(jsm: JetStreamManager, durability: Durability): Promise<void> {
-  for (const definition of busStreams(durability)) await ensureStream(jsm, definition);
+export async function ensureBus(nats: NatsConnection, durability: Durability): Promise<void> {
+  for (const definition of busStreams(durability)) await ensureStream(nats, definition);
   for (const bucket of PROTECTED_BUCKETS) {
     const history = bucket.startsWith('ledger_') ? 16 : 1;
-    await ensureStream(jsm, bucketDefinition(bucket, durability, history));
+    await ensureStream(nats, bucketDefinition(bucket, durability, history));
   }
 }
 
 export async function ensureContext(
-  jsm: JetStreamManager,
+  nats: NatsConnection,
   context: ContextName,
   durability: Durability,
 ): Promise<void> {
-  for (const definition of contextStreams(context, durability)) await ensureStream(jsm, definition);
+  for (const definition of contextStreams(context, durability))
+    await ensureStream(nats, definition);
 }
 
 export async function ensureUserBucket(
-  jsm: JetStreamManager,
+  nats: NatsConnection,
   address: Address,
   durability: Durability,
 ): Promise<void> {
-  await ensureStream(jsm, bucketDefinition(userBucket(address), durability));
+  await ensureStream(nats, bucketDefinition(userBucket(address), durability));
 }

@@ -27,12 +27,13 @@ export async function until(condition: () => boolean, what: string, deadlineMs =
 export async function controlBus(
   bus: RealBus,
   identity: Identity = newIdentity(),
+  server = bus.server.url,
 ): Promise<NatsBus> {
   const jwt = await bus.issuer.control(identity.principal);
   const ledgerJwt = await bus.issuer.ledgerService(identity.principal);
   const opened = await openNatsBus({
     kind: 'control',
-    server: bus.server.url,
+    server,
     identity,
     incarnation: newIncarnation(),
     jwt: () => jwt,
@@ -42,12 +43,16 @@ export async function controlBus(
   return opened;
 }
 
-export async function nodeBus(bus: RealBus, identity: Identity = newIdentity()): Promise<NatsBus> {
+export async function nodeBus(
+  bus: RealBus,
+  identity: Identity = newIdentity(),
+  server = bus.server.url,
+): Promise<NatsBus> {
   const rights = { contexts: [CONTEXT], classes: ['process', 'sal'] as const };
   const jwt = await bus.issuer.node(identity.principal, rights);
   const opened = await openNatsBus({
     kind: 'node',
-    server: bus.server.url,
+    server,
     identity,
     incarnation: newIncarnation(),
     jwt: () => jwt,
@@ -66,7 +71,13 @@ export function serveConsumers(control: NatsBus): { follows: number } {
       count.follows++;
       const filter = `hb.flow.${body['context']}.${body['flow']}.>`;
       const from = typeof body['from'] === 'number' ? body['from'] : null;
-      await control.admin.follower({ stream: 'HB_FLOW', consumer, filter, from, inactiveMs: 60_000 });
+      await control.admin.follower({
+        stream: 'HB_FLOW',
+        consumer,
+        filter,
+        from,
+        inactiveMs: 60_000,
+      });
       return { stream: 'HB_FLOW', consumer };
     }
     const { addressOf } = await import('../../bus/identity.ts');

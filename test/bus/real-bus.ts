@@ -6,7 +6,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
 import { connect, type Connection } from '../../bus/connect.ts';
 import {
   inboxPrefix,
@@ -28,7 +27,6 @@ export type RealBus = {
   keys: BusKeys;
   issuer: Issuer;
   server: EmbeddedServer;
-  jsm: JetStreamManager;
   control: Identity;
   controlConnection: Connection;
   asControl(identity?: Identity): Promise<Connection>;
@@ -68,15 +66,14 @@ export async function startRealBus(
     const asControl = async (identity = control) =>
       open(identity, 'control', await issuer.control(identity.principal));
     const controlConnection = await asControl();
-    const jsm = await jetstreamManager(controlConnection.nats);
-    await ensureBus(jsm, durability);
-    for (const context of options.contexts ?? []) await ensureContext(jsm, context, durability);
+    const { nats } = controlConnection;
+    await ensureBus(nats, durability);
+    for (const context of options.contexts ?? []) await ensureContext(nats, context, durability);
     return {
       dataDir,
       keys,
       issuer,
       server,
-      jsm,
       control,
       controlConnection,
       asControl,
