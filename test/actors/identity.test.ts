@@ -14,7 +14,9 @@ import { MemoryBus } from './memory-bus.ts';
 import { startTestLedger, type Answer, type TestLedger } from './test-ledger.ts';
 
 const folders: string[] = [];
+const running: { stop: () => Promise<void> }[] = [];
 after(async () => {
+  for (const node of running) await node.stop();
   for (const folder of folders) await rm(folder, { recursive: true, force: true });
 });
 
@@ -42,7 +44,7 @@ function startOn(
   const throwIfAway = () => {
     if (obstacles.away) throw new HeroError('unreachable', 'the ledger is away');
   };
-  return startIdentity({
+  const node = startIdentity({
     home,
     registrant: { kind: 'node', name: 'n1', token: null },
     random: () => 0,
@@ -65,6 +67,8 @@ function startOn(
       return Object.assign(bus, { close: async () => undefined }).asBus();
     },
   });
+  running.push(node);
+  return node;
 }
 
 test('a key is made once, kept, and never replaced', async () => {
