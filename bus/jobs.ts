@@ -63,6 +63,7 @@ export async function consumeQueue(options: ConsumeOptions): Promise<Consumption
         state.failures = 0;
         take(message);
       },
+      late: (message) => options.nats.publish(message.reply ?? '', '-NAK'),
       end: (left, error) => {
         state.requested -= left;
         pulls.delete(pull);
@@ -90,7 +91,7 @@ export async function consumeQueue(options: ConsumeOptions): Promise<Consumption
   }
   const watch = link.onChange(({ up }) => {
     // What was asked of the old connection will not come over the new one.
-    for (const pull of pulls) pull.cancel();
+    for (const pull of pulls) pull.abandon();
     if (up) refill();
   });
   refill();
@@ -98,23 +99,34 @@ export async function consumeQueue(options: ConsumeOptions): Promise<Consumption
     stop: async () => {
       state.stopped = true;
       watch.stop();
-      for (const pull of pulls) pull.cancel();
+      await Promise.all([...pulls].map((pull) => pull.withdraw()));
       await Promise.allSettled(handlers);
     },
   };
 }
 
-type Pull = { cancel(): void };
+type Pull = {
+  /** The connection it was asked over is gone, and what it asked for with it. */
+  abandon(): void;
+  /** Wants no more. What is on its way already is handed back, not dropped: see `late`. */
+  withdraw(): Promise<void>;
+};
 
 function startPull(
   nats: NatsConnection,
   { stream, consumer }: { stream: string; consumer: string },
   batch: number,
-  on: { message: (message: Msg) => void; end: (left: number, error?: Error) => void },
+  on: {
+    message: (message: Msg) => void;
+    /** A message that came after `withdraw`. */
+    late: (message: Msg) => void;
+    end: (left: number, error?: Error) => void;
+  },
 ): Pull {
   const inbox = createInbox(inboxPrefixOf(nats));
   let left = batch;
   let ended = false;
+  let withdrawn = false;
   const finish = (error?: Error) => {
     if (ended) return;
     ended = true;
@@ -127,6 +139,7 @@ function startPull(
     callback: (error, message) => {
       if (error) return finish(ensureError(error));
       const status = message.headers?.code ?? 0;
+      if (status === 0 && withdrawn) return on.late(message);
       if (status === 0) {
         left--;
         on.message(message);
@@ -144,7 +157,16 @@ function startPull(
   } catch (error) {
     queueMicrotask(() => finish(ensureError(error)));
   }
-  return { cancel: () => finish() };
+  return {
+    abandon: () => finish(),
+    withdraw: async () => {
+      if (ended) return;
+      withdrawn = true;
+      // Unsubscribing drops what the server has sent by then; it would wait for its ack in vain.
+      await subscription.drain().catch(() => undefined);
+      finish();
+    },
+  };
 }
 
 async function handleOne(
