@@ -58,6 +58,14 @@ export function usage(message: string, fix?: string, cause?: unknown): HeroError
   });
 }
 
+/** A record that came over the bus as an error to throw, with its causes. */
+export function asError({ code, message, actor, node, cause }: ErrorRecord): HeroError {
+  return new HeroError(code as HeroError['code'], message, {
+    where: { ...(actor === null ? {} : { actor }), ...(node === null ? {} : { node }) },
+    ...(cause === null ? {} : { cause: asError(cause) }),
+  });
+}
+
 /** An error with its causes, one a line, the root cause last. */
 export function errorLines(error: ErrorRecord): string[] {
   const lines: string[] = [];

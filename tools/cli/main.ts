@@ -5,23 +5,46 @@
  */
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
-import { registerDeploy } from './deploy.ts';
 import { fullName, tellFailure } from './failure.ts';
-import { registerFlow } from './flow.ts';
-import { registerInit } from './init.ts';
 import { globals, withExample } from './output.ts';
-import { registerRunner } from './runner.ts';
-import { registerUp } from './up.ts';
-import { registerWatch } from './watch.ts';
 
 const HELP_AFTER = `
 Exit codes: 0 done, 1 failed, 2 refused or not placeable, 3 unreachable, 64 wrong usage,
 130 detached from a flow that goes on.`;
 
+type Register = (program: Command) => void;
+
+/** In the order of the help. A node's code is not loaded to list flows: a command costs what it needs. */
+const COMMANDS: Record<string, () => Promise<Register>> = {
+  init: async () => (await import('./init.ts')).registerInit,
+  up: async () => (await import('./up.ts')).registerUp,
+  deploy: async () => (await import('./deploy.ts')).registerDeploy,
+  sign: async () => (await import('./sign.ts')).registerSign,
+  publish: async () => (await import('./publish.ts')).registerPublish,
+  verify: async () => (await import('./verify.ts')).registerVerify,
+  flows: async () => (await import('./flows.ts')).registerFlows,
+  flow: async () => (await import('./flow.ts')).registerFlow,
+  watch: async () => (await import('./watch.ts')).registerWatch,
+  cancel: async () => (await import('./cancel.ts')).registerCancel,
+  nodes: async () => (await import('./nodes.ts')).registerNodes,
+  context: async () => (await import('./context.ts')).registerContext,
+  principal: async () => (await import('./principal.ts')).registerPrincipal,
+  kv: async () => (await import('./kv.ts')).registerKv,
+  script: async () => (await import('./script.ts')).registerScript,
+  runner: async () => (await import('./runner.ts')).registerRunner,
+};
+
+/** The commands that are named anywhere in the arguments; all of them where none is, as for the help. */
+async function commandsFor(argv: readonly string[]): Promise<Register[]> {
+  const named = Object.keys(COMMANDS).filter((name) => argv.includes(name));
+  const names = named.length > 0 ? named : Object.keys(COMMANDS);
+  return Promise.all(names.map((name) => (COMMANDS[name] as () => Promise<Register>)()));
+}
+
 /** What may still hold the process when all is said: idle sockets, timers of libraries. */
 const LINGER_MS = 2000;
 
-function buildProgram(): Command {
+async function buildProgram(argv: readonly string[]): Promise<Command> {
   const program = new Command('herobus');
   program
     .description('Publish a signed Rhai script to a NATS subject, and machines do what it says.')
@@ -40,16 +63,7 @@ function buildProgram(): Command {
       },
       outputError: () => undefined,
     });
-  for (const register of [
-    registerInit,
-    registerUp,
-    registerRunner,
-    registerDeploy,
-    registerFlow,
-    registerWatch,
-  ]) {
-    register(program);
-  }
+  for (const register of await commandsFor(argv)) register(program);
   withExample(program, 'herobus init', 'herobus up', 'herobus deploy examples/hello.rhai');
   return program;
 }
@@ -66,7 +80,7 @@ function packageFile(): URL {
 }
 
 async function run(argv: readonly string[]): Promise<void> {
-  const program = buildProgram();
+  const program = await buildProgram(argv);
   let current = program;
   program.hook('preAction', (_, acting) => {
     current = acting;

@@ -59,12 +59,28 @@ export class Narrator {
   readonly #told = new Map<number, string>();
   #failuresTold = 0;
   #progressAt = 0;
+  #held: (() => void)[] | undefined;
+
+  /** Tells nothing until `release`: what is in the log already comes after the news that it was published. */
+  hold(): void {
+    this.#held = [];
+  }
+
+  release(): void {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    for (const tell of held) tell();
+  }
 
   constructor(names: NodeNames) {
     this.#names = names;
   }
 
   changed(state: FlowState, changes: readonly Change[], entry: Entry): void {
+    if (this.#held !== undefined) {
+      this.#held.push(() => this.changed(state, changes, entry));
+      return;
+    }
     for (const change of changes) {
       switch (change.type) {
         case 'deployed':

@@ -6,7 +6,7 @@ import { subjects } from '../../bus/subjects.ts';
 import { emptyFlow, type FlowState } from '../../actors/flow/fold.ts';
 import type { ErrorRecord } from '../../schemas/errors.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
-import { errorLines, EXIT, exitCodeOf, exitCodeOfFlow } from './failure.ts';
+import { asError, errorLines, EXIT, exitCodeOf, exitCodeOfFlow } from './failure.ts';
 import { type FlowObject, flowObject } from './flow-view.ts';
 import { Narrator, NodeNames, summary, told } from './narrate.ts';
 import { print, printJson, say, valueText } from './output.ts';
@@ -26,8 +26,18 @@ export type FollowOptions = {
   json: boolean;
   detach: boolean;
   placeWithinMs: number;
-  /** What ends the wait before the flow ends. */
-  done?: (state: FlowState) => boolean;
+  /** What is waited for; by default the flow's end. */
+  goal?: Goal;
+};
+
+export type Goal = {
+  done: (state: FlowState) => boolean;
+  exitCode: (state: FlowState) => number;
+};
+
+const FLOW_END: Goal = {
+  done: ({ end }) => end !== null,
+  exitCode: ({ end }) => (end === null ? EXIT.failed : exitCodeOfFlow(end.status)),
 };
 
 /** Publishes; the PubAck is the receipt: from then on nothing is lost when this process is. */
@@ -45,15 +55,16 @@ export async function submit(
     else print(named.flow);
     return EXIT.done;
   }
-  const follow = await startFollow(session, { context, ref, published: { digest, text } }, options);
+  const begun = await startFollow(session, { context, ref, published: { digest, text } }, options);
   try {
     await publish(session, message);
   } catch (error) {
-    follow.waiting.stop();
+    begun.waiting.stop();
     throw error;
   }
-  follow.waiting.sent();
-  return conclude(session, message, follow, options);
+  begun.narrator.release();
+  begun.waiting.sent();
+  return conclude(session, message, begun, options);
 }
 
 /** Follows a flow that is there already. */
@@ -76,7 +87,7 @@ async function publish(session: Session, { context, bytes, ref }: Message): Prom
   say(told('published', `${what}, context ${context}`));
 }
 
-type Begun = { waiting: Waiting };
+type Begun = { waiting: Waiting; narrator: Narrator };
 
 async function startFollow(
   session: Session,
@@ -84,14 +95,15 @@ async function startFollow(
   options: FollowOptions,
 ): Promise<Begun> {
   const narrator = new Narrator(await NodeNames.of(session));
+  if (what.published !== undefined) narrator.hold();
   const waiting = new Waiting({
     session,
     ...what,
     placeWithinMs: options.placeWithinMs,
     onChange: (state, changes, entry) => narrator.changed(state, changes, entry),
-    ...(options.done === undefined ? {} : { done: options.done }),
+    done: (options.goal ?? FLOW_END).done,
   });
-  return { waiting };
+  return { waiting, narrator };
 }
 
 async function conclude(
@@ -101,27 +113,30 @@ async function conclude(
   options: FollowOptions,
 ): Promise<number> {
   const outcome = await waiting.outcome();
+  // A refused command says nothing about the flow it was for.
+  if (outcome.type === 'refused' && options.goal !== undefined) throw asError(outcome.error);
   const ref = message.ref ?? { context: message.context, flow: message.digest };
   const state = waiting.state;
   const object: FlowObject =
     state === undefined || state.deploy === null
       ? received(ref, message.signers)
       : flowObject(ref, state);
-  return tell(session, outcome, object, options);
+  const goalCode = state === undefined ? EXIT.failed : (options.goal ?? FLOW_END).exitCode(state);
+  return tell(session, outcome, object, { json: options.json, goalCode });
 }
 
 function tell(
   session: Session,
   outcome: Outcome,
   object: FlowObject,
-  { json, done }: FollowOptions,
+  { json, goalCode }: { json: boolean; goalCode: number },
 ): number {
   switch (outcome.type) {
     case 'ended':
       for (const line of summary(object)) say(line);
       if (json) printJson(object);
       else if (object.status === 'completed') print(valueText(object.value));
-      return done === undefined ? exitCodeOfFlow(object.status) : EXIT.done;
+      return goalCode;
     case 'refused':
       return tellRefused(object, outcome.error, json);
     case 'unplaceable': {

@@ -2,8 +2,8 @@
  * Waiting for what was published: until the flow ends, is refused, finds no node for long, the bus is gone
  * for long, or the user has seen enough (SIGINT). It decides nothing about the flow: it only watches.
  *
- * W1 a message that is refused ends the wait, also when a flow of the same payload exists: the flow in the
- *    log is ours only where the log holds our very bytes, or no refusal came within `REFUSAL_WAIT_MS`;
+ * W1 a message that is refused ends the wait, also when a flow of the same payload exists: what stands in
+ *    the log counts as ours only where it holds our very bytes, or no refusal came in `REFUSAL_WAIT_MS`;
  * W2 a refusal may be missed on the wire: until the log holds our bytes, the ledger is asked for it.
  */
 import type { Entry } from '../../bus/bus.ts';
@@ -48,8 +48,8 @@ export type WaitOptions = {
   /** How long it may be without a node before the wait is given up. */
   placeWithinMs: number;
   onChange: (state: FlowState, changes: Change[], entry: Entry) => void;
-  /** Is what was waited for there? By default: the flow has ended. */
-  done?: (state: FlowState) => boolean;
+  /** Is what was waited for there? */
+  done: (state: FlowState) => boolean;
 };
 
 /** Begins to listen at once, so nothing that follows a publish is missed. */
@@ -61,11 +61,14 @@ export class Waiting {
   #publishedAt = Number.POSITIVE_INFINITY;
   #unplacedSince: number | undefined;
   #unplacedReason = 'no node has taken it yet';
+  /** The log holds the message that was published. */
+  #accepted: boolean;
   #asking = false;
   #askedAt = 0;
 
   constructor(options: WaitOptions) {
     this.#options = options;
+    this.#accepted = options.published === undefined;
     const { session, ref, published, onChange, context } = options;
     if (published !== undefined) {
       const refused = session.bus.subscribe(
@@ -76,6 +79,7 @@ export class Waiting {
     }
     if (ref !== undefined) {
       const followed = followFlow(session, ref, (state, changes, entry) => {
+        if (envelopeIn(entry) === published?.text) this.#accepted = true;
         onChange(state, changes, entry);
         this.#look(state);
       });
@@ -122,18 +126,10 @@ export class Waiting {
     }
   }
 
-  /** Does the log hold our very bytes? */
-  #isOurs(state: FlowState): boolean {
-    const { published } = this.#options;
-    return published === undefined || state.deploy?.envelope === published.text;
-  }
-
   #look(state: FlowState): void {
-    const done = this.#options.done?.(state) ?? state.end !== null;
-    if (!done) return;
+    if (!this.#options.done(state)) return;
     const waited = performance.now() - this.#publishedAt;
-    const own = this.#options.done !== undefined || this.#isOurs(state);
-    if (own || waited > REFUSAL_WAIT_MS) this.#outcome.resolve({ type: 'ended' });
+    if (this.#accepted || waited > REFUSAL_WAIT_MS) this.#outcome.resolve({ type: 'ended' });
   }
 
   #tick(): void {
@@ -175,8 +171,7 @@ export class Waiting {
     this.#asking = true;
     this.#askedAt = now;
     try {
-      const accepted = this.state !== undefined && this.#isOurs(this.state);
-      if (published !== undefined && !accepted && Number.isFinite(this.#publishedAt)) {
+      if (published !== undefined && !this.#accepted && Number.isFinite(this.#publishedAt)) {
         const refusal = (await refusalsOf(session, context, published.digest)).at(-1);
         if (refusal) this.#outcome.resolve({ type: 'refused', error: refusal.error });
       }
@@ -193,6 +188,12 @@ export class Waiting {
       this.#asking = false;
     }
   }
+}
+
+/** The signed message an entry holds, as text: deployments and commands have one. */
+function envelopeIn({ lane, body }: Entry): string | undefined {
+  if (lane !== 'main' || body === null || typeof body !== 'object') return undefined;
+  return 'envelope' in body && typeof body.envelope === 'string' ? body.envelope : undefined;
 }
 
 /** No node for the flow itself, or for every job that is left. */

@@ -1,0 +1,51 @@
+/** `herobus nodes`: the roster: who is there, how alive, with what to offer. */
+import type { Command } from 'commander';
+import { addressText } from '../../bus/identity.ts';
+import type { RosterNode } from '../../schemas/node.ts';
+import { allNodes } from './narrate.ts';
+import { globals, print, printJson, say, table, withExample } from './output.ts';
+import { withSession } from './session.ts';
+
+export function registerNodes(program: Command): void {
+  const command = program
+    .command('nodes')
+    .summary('list the nodes')
+    .description('Lists the nodes of the bus with their state, their runners and their load.')
+    .action(async (_options: object, self: Command) => {
+      await withSession(self, async (session) => {
+        const nodes = await allNodes(session);
+        if (globals(self).json) return printJson(nodes.map(nodeObject));
+        if (nodes.length === 0) return say('no node has joined');
+        return print(nodeTable(nodes));
+      });
+    });
+  withExample(command, 'herobus nodes');
+}
+
+/** A node with its times as every other time is written. */
+function nodeObject(node: RosterNode): object {
+  const { since_ms, beat_ms, ...rest } = node;
+  return {
+    ...rest,
+    since: new Date(since_ms).toISOString(),
+    last_beat: new Date(beat_ms).toISOString(),
+  };
+}
+
+function nodeTable(nodes: readonly RosterNode[]): string {
+  return table(
+    ['NAME', 'ADDRESS', 'STATE', 'GROUPS', 'RUNNERS (BUSY/SLOTS)', 'FLOWS', 'LOAD', 'VERSION'],
+    nodes.map((node) => [
+      node.name,
+      addressText(node.address),
+      node.liveness === 'live' ? node.state : `${node.liveness}${because(node)}`,
+      node.groups.join(',') || '-',
+      node.runners.map((each) => `${each.class} ${each.busy}/${each.slots}`).join(', ') || '-',
+      String(node.flows),
+      node.load1.toFixed(1),
+      node.version,
+    ]),
+  );
+}
+
+const because = ({ reason }: RosterNode): string => (reason === null ? '' : ` (${reason})`);
