@@ -13,7 +13,7 @@ import type { Principal } from '../../schemas/ids.ts';
 import type { ChangeMark, ChangeRecord, LedgerChange } from '../../schemas/ledger.ts';
 
 /** How far a signer's clock may be ahead of the bus: further, and his next honest change would be refused. */
-export const CLOCK_AHEAD_MAX_MS = 10 * 60 * 1000;
+const CLOCK_AHEAD_MAX_MS = 10 * 60 * 1000;
 
 /** A verified change: whose signature, which bytes, and what they say. */
 export type AskedChange = {

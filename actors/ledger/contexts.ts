@@ -12,7 +12,7 @@ import { judgeMark, marked, type AskedChange } from './changes.ts';
 export type ContextChange = Extract<LedgerChange, { context: ContextName }>;
 
 /** A context says who may, not what exists: every family is allowed until an admin narrows it. */
-export const ALLOWED_BY_DEFAULT: readonly string[] = [
+const ALLOWED_BY_DEFAULT: readonly string[] = [
   'process',
   'process:*',
   'container',

@@ -6,6 +6,7 @@
  * Nodes follow the picture with view.ts. A beat is believed only under the address of its registered
  * principal: the bus lets a node publish under its own address only, the ledger knows whose that is.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Bus, Incoming, Subscription } from '../../bus/bus.ts';
 import { parseBeatSubject, subjects } from '../../bus/subjects.ts';
 import type { Address } from '../../schemas/ids.ts';
@@ -19,6 +20,8 @@ import { Watch, type RosterListener } from './watch.ts';
 
 export const ROSTER_BUCKET = 'roster';
 const TICK_MS = 500;
+const LAST_ROUND_MS = 1000;
+const UNREF = { ref: false };
 /** A reply fits into one message of the bus (1 MiB), with room for its frame. */
 const PAGE_BYTES_MAX = 768 * 1024;
 
@@ -91,7 +94,10 @@ export async function startRoster(options: RosterOptions): Promise<Roster> {
       clearInterval(timer);
       beats.stop();
       links.stop();
-      await saver.round(monotonicMs());
+      // A goodbye that was heard last is worth writing, a bus that is away not worth waiting for.
+      if (bus.link.state().up) {
+        await Promise.race([saver.round(monotonicMs()), delay(LAST_ROUND_MS, undefined, UNREF)]);
+      }
     },
   };
 }

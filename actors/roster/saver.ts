@@ -10,7 +10,7 @@ import type { Kv } from '../../bus/bus.ts';
 import type { Address } from '../../schemas/ids.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 
-export const LOAD_MS = 10_000;
+const LOAD_MS = 10_000;
 const LOAD_ROUND_MAX = 50;
 const ROUND_MAX = 1000;
 const AT_ONCE = 32;

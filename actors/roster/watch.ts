@@ -25,7 +25,7 @@ export type RosterChange = 'new' | 'liveness' | 'restart' | 'changed';
 export type RosterListener = (node: RosterNode, what: RosterChange) => void;
 
 /** Nobody heard for this long, of several: the last time before anyone could be suspect for it. */
-export const DEAF_MS = SUSPECT_MS - BEAT_MS;
+const DEAF_MS = SUSPECT_MS - BEAT_MS;
 /** A tick this late means that this process, not the nodes, was away. */
 const STALL_MS = 2000;
 const PAST_INCARNATIONS_MAX = 8;

@@ -64,7 +64,7 @@ after(async () => {
 const joinLink = async () =>
   openJoinLink({ server: bus.server.url, creds: await bus.issuer.joinCreds() });
 
-async function join_(identity: Identity, kind: PrincipalKind): Promise<NatsBus> {
+async function joinBus(identity: Identity, kind: PrincipalKind): Promise<NatsBus> {
   const link = await joinLink();
   const reply = await register(link.ask, identity, { kind, name: 'test', token: null });
   await link.close();
@@ -94,7 +94,7 @@ function sealChange(identity: Identity, change: LedgerChange): Uint8Array {
 
 test('a user registers with the join credentials and follows what it may read', async () => {
   const user = newIdentity();
-  const client = await join_(user, 'user');
+  const client = await joinBus(user, 'user');
   await assert.rejects(askLedger(client.nats, 'follow', { context: 'default' }), {
     code: 'not_allowed',
   });
@@ -130,7 +130,7 @@ test('the holder of the join credentials gets no further than the join verbs', a
 
 test('a node gets its own queues; a second start finds the buckets as they were', async () => {
   const node = newIdentity();
-  const client = await join_(node, 'node');
+  const client = await joinBus(node, 'node');
   assert.deepEqual(await askLedger(client.nats, 'queue', { queue: 'assign' }), {
     stream: 'HB_ASSIGN',
     consumer: node.address,
@@ -202,7 +202,7 @@ test('a node joins by itself and stays through the end of its credentials', asyn
 });
 
 test('garbage on every verb, from all sides, and the ledger goes on', async () => {
-  const client = await join_(newIdentity(), 'user');
+  const client = await joinBus(newIdentity(), 'user');
   const link = await joinLink();
   for (const verb of Object.keys(VERBS)) {
     const shots = Array.from({ length: 200 }, async (_, i) => {
@@ -212,7 +212,7 @@ test('garbage on every verb, from all sides, and the ledger goes on', async () =
     });
     await Promise.all(shots);
   }
-  await join_(newIdentity(), 'user');
+  await joinBus(newIdentity(), 'user');
   await link.close();
   assert.deepEqual(faults, []);
 });
