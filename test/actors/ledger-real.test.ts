@@ -201,6 +201,52 @@ test('a node joins by itself and stays through the end of its credentials', asyn
   await node.stop();
 });
 
+test('a node that is told of a new context may pull from it after one reconnect', async () => {
+  const folder = join(bus.dataDir, 'second');
+  await mkdir(folder);
+  const node = startIdentity<NatsBus>({
+    home: folder,
+    registrant: { kind: 'node', name: 'n2', token: null },
+    connectJoin: joinLink,
+    connect: (identity, jwt) =>
+      openNatsBus({
+        kind: 'node',
+        server: bus.server.url,
+        identity,
+        incarnation: newIncarnation(),
+        jwt,
+      }),
+    reconnect: (own) => own.nats.reconnect(),
+  });
+  bus.onClose(() => node.stop());
+  const { bus: own } = await node.joined();
+  const create: LedgerChange = { change: 'context_create', context: 'later' };
+  const user = await joinBus(newIdentity(), 'user');
+  await askLedger(user.nats, 'change', sealChange(home, create));
+  const queue = { queue: 'jobs', context: 'later', class: 'process' };
+  const { stream, consumer } = (await askLedger(own.nats, 'queue', queue)) as {
+    stream: string;
+    consumer: string;
+  };
+  const pull = async () => {
+    const subject = `$JS.API.CONSUMER.MSG.NEXT.${stream}.${consumer}`;
+    const body = JSON.stringify({ batch: 1, no_wait: true });
+    return (await own.nats.request(subject, body, { timeout: 1000 })).headers?.code;
+  };
+  await assert.rejects(pull());
+  node.rightsChanged();
+  let code: number | undefined;
+  await until(() => {
+    if (node.state().state === 'joined')
+      void pull().then(
+        (got) => (code = got),
+        () => undefined,
+      );
+    return code === 404;
+  }, 'the queue of the new context answers');
+  await node.stop();
+});
+
 test('garbage on every verb, from all sides, and the ledger goes on', async () => {
   const client = await joinBus(newIdentity(), 'user');
   const link = await joinLink();
