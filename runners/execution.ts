@@ -6,7 +6,7 @@
  *   E2 a claim that lost executes nothing, whoever won it;
  *   E3 without a lease nothing begins and nothing is reported, and the clock is asked each time;
  *   E4 every job begun has one end here: a result, or silence when the runner itself ends;
- *   E5 each end gives its slot back, before its result is stored.
+ *   E5 each job that ended gives its slot to the next job of its pack, or back.
  *
  * Whether the pack came to the right place is the intake's business, gathering facts is `reporter.ts`'s.
  */
@@ -55,8 +55,12 @@ export class PackExecution {
   readonly #ends = new Set<Promise<void>>();
   /** Jobs nobody wants any more, with the reason. */
   readonly #unwanted = new Map<number, HeroError>();
-  readonly #noFurther = new AbortController();
+  readonly #over = Promise.withResolvers<void>();
+  readonly #onRefusing = (): void => this.#leaveRest();
+  /** Jobs that have not begun, and the slots kept for them. */
   #queue: PackedJob[];
+  #spare = 0;
+  #stopFeeding: () => void = () => undefined;
   #listening: Subscription | undefined;
   #killed = false;
 
@@ -73,6 +77,7 @@ export class PackExecution {
       runner: desk.name,
       mayReport: desk.holdsLease,
       onReported: (count) => desk.send({ type: 'REPORTED', count }),
+      beforeAppend: () => this.#beginNext(),
     });
   }
 
@@ -108,14 +113,22 @@ export class PackExecution {
 
   /** The rest of the pack's life; never throws. */
   async run(): Promise<void> {
+    const { watches, refusing } = this.#desk;
     const listener = (entry: Entry): void => this.#decided(entry);
-    void this.#desk.watches.look(this.ref, this.#pack.plan, listener).catch(() => undefined);
-    try {
-      await this.#beginRest();
-    } catch {
-      // Drained, killed or without a lease: what has not begun is planned again elsewhere.
-    }
+    void watches.look(this.ref, this.#pack.plan, listener).catch(() => undefined);
+    refusing.addEventListener('abort', this.#onRefusing);
+    if (refusing.aborted) this.#leaveRest();
+    this.#stopFeeding = this.#desk.slots.feed({
+      wants: () => this.#queue.length - this.#spare,
+      give: (count) => {
+        this.#spare += count;
+        this.#reporter.poke();
+      },
+    });
+    this.#checkOver();
+    await this.#over.promise;
     await this.settled();
+    refusing.removeEventListener('abort', this.#onRefusing);
     this.#listening?.stop();
   }
 
@@ -128,7 +141,7 @@ export class PackExecution {
   /** Ends all jobs without reporting their ends; earlier results are still stored when `flush`. */
   kill(flush: boolean): void {
     this.#killed = true;
-    this.#noFurther.abort(cancelled('the runner ends'));
+    this.#leaveRest();
     for (const { controller, output } of this.#running.values()) {
       controller.abort(cancelled('the runner ends'));
       output.halt();
@@ -136,15 +149,46 @@ export class PackExecution {
     if (!flush) this.#reporter.halt();
   }
 
-  async #beginRest(): Promise<void> {
-    const signal = AbortSignal.any([this.#noFurther.signal, this.#desk.refusing]);
-    while (this.#queue.length > 0) {
-      await this.#desk.slots.acquire(signal);
-      const more = this.#desk.slots.takeMore(this.#queue.length - 1);
-      const batch = this.#queue.splice(0, 1 + more);
-      this.#desk.slots.release(1 + more - batch.length);
-      if (batch.length > 0) await this.#begin(batch, (begun) => this.#reporter.begun(begun));
-    }
+  /** Begins as many as there are slots for; their fact travels with the results of this turn. */
+  #beginNext(): void {
+    const batch = this.#queue.splice(0, this.#spare);
+    this.#spare -= batch.length;
+    if (batch.length === 0) return;
+    // Not committed: what could not begin is planned again elsewhere.
+    this.#track(this.#begin(batch, (begun) => this.#reporter.begun(begun)).catch(() => undefined));
+  }
+
+  /** The slot of an ended job: for the next one, if there is one without (E5). */
+  #passOn(): void {
+    if (this.#queue.length > this.#spare) this.#spare++;
+    else this.#desk.slots.release();
+  }
+
+  /** What has not begun is not begun any more. */
+  #leaveRest(): void {
+    this.#shorten([]);
+    this.#checkOver();
+  }
+
+  #shorten(queue: PackedJob[]): void {
+    this.#queue = queue;
+    const surplus = Math.max(0, this.#spare - queue.length);
+    this.#spare -= surplus;
+    this.#desk.slots.release(surplus);
+  }
+
+  #track(end: Promise<void>): void {
+    const tracked = end.finally(() => {
+      this.#ends.delete(tracked);
+      this.#checkOver();
+    });
+    this.#ends.add(tracked);
+  }
+
+  #checkOver(): void {
+    if (this.#queue.length > 0) return;
+    this.#stopFeeding();
+    if (this.#ends.size === 0) this.#over.resolve();
   }
 
   /** Write-ahead, then start (E1). Holds a slot for each job; gives them back when it throws. */
@@ -173,10 +217,7 @@ export class PackExecution {
     this.#running.set(job.n, { job, controller, output });
     const unwanted = this.#unwanted.get(job.n);
     if (unwanted !== undefined) controller.abort(unwanted);
-    const end = this.#execute(job, controller, output).finally(() => {
-      this.#ends.delete(end);
-    });
-    this.#ends.add(end);
+    this.#track(this.#execute(job, controller, output));
   }
 
   async #execute(job: PackedJob, controller: AbortController, output: JobOutput): Promise<void> {
@@ -188,8 +229,8 @@ export class PackExecution {
     this.#running.delete(job.n);
     const silent = this.#killed || !holdsLease();
     send({ type: 'JOBS_ENDED', count: 1, reporting: silent ? 0 : 1 });
-    slots.release();
-    if (silent) return;
+    if (silent) return slots.release();
+    this.#passOn();
     const result: Result = { n: job.n, attempt: job.attempt, ...end, started_ms, ended_ms };
     this.#reporter.result(result);
   }
@@ -277,8 +318,8 @@ export class PackExecution {
       if (!this.#unwanted.has(n)) this.#unwanted.set(n, reason);
       this.#running.get(n)?.controller.abort(reason);
     }
-    this.#queue = this.#queue.filter(({ n }) => !this.#unwanted.has(n));
-    if (this.#queue.length === 0) this.#noFurther.abort(reason);
+    this.#shorten(this.#queue.filter(({ n }) => !this.#unwanted.has(n)));
+    this.#checkOver();
   }
 }
 

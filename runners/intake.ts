@@ -6,7 +6,7 @@
  *   I3 a message is kept waiting for a slot only briefly: a runner that stays full gives the queue back,
  *      and others of its node get the pack.
  */
-import { setTimeout as delay } from 'node:timers/promises';
+import { setImmediate as turnEnd, setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
 import { type Consumption, FenceLost, type QueueMessage } from '../bus/bus.ts';
 import { subjects } from '../bus/subjects.ts';
@@ -40,6 +40,8 @@ export class Intake {
   #adjusting: Promise<void> | undefined;
   /** Aborted to give back what waits at the door. */
   #door = new AbortController();
+  /** Settles when the last pack that came is through the door. */
+  #entered: Promise<void> = Promise.resolve();
 
   constructor(desk: Desk) {
     this.#desk = desk;
@@ -175,23 +177,37 @@ export class Intake {
     return pack;
   }
 
-  async #claim(pack: Pack): Promise<Claimed> {
-    const { slots, send, holdsLease, refusing } = this.#desk;
-    if (this.#full || this.#closed) return 'turned away';
+  /** Slots for a pack of this many jobs; 0 when it is turned away. */
+  async #enter(jobs: number): Promise<number> {
+    const { slots, holdsLease, refusing } = this.#desk;
+    const before = this.#entered;
+    const inside = Promise.withResolvers<void>();
+    this.#entered = inside.promise;
     try {
+      // One pack at a time at the door: it gets all that is free, not one slot as everybody else.
+      await before;
+      if (this.#full || this.#closed) return 0;
       await slots.acquire(AbortSignal.any([this.#door.signal, refusing]));
-    } catch {
-      return 'turned away';
-    }
-    if (!holdsLease() || refusing.aborted) {
+      await turnEnd();
+      if (holdsLease() && !refusing.aborted) return 1 + slots.takeMore(jobs - 1);
       slots.release();
-      return 'turned away';
+      return 0;
+    } catch {
+      return 0;
+    } finally {
+      inside.resolve();
     }
+  }
+
+  async #claim(pack: Pack): Promise<Claimed> {
+    const { send } = this.#desk;
+    const taken = await this.#enter(pack.jobs.length);
+    if (taken === 0) return 'turned away';
     const execution = new PackExecution(pack, this.#desk);
     this.held.set(execution.id, execution);
     send({ type: 'PACK_TAKEN' });
     try {
-      await execution.claim(1 + slots.takeMore(pack.jobs.length - 1));
+      await execution.claim(taken);
     } catch (error) {
       this.held.delete(execution.id);
       send({ type: 'PACK_DROPPED' });

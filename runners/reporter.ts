@@ -29,6 +29,8 @@ export type ReporterOptions = {
   /** Checked before every append. */
   mayReport: () => boolean;
   onReported: (results: number) => void;
+  /** Called before each append is put together: what begins next can travel with what has ended. */
+  beforeAppend: () => void;
 };
 
 type Item = {
@@ -58,6 +60,13 @@ export class Reporter {
     await Promise.all(list.map((begun) => this.#add({ begun }, BEGUN_BYTES)));
   }
 
+  /** Makes an append soon, if `beforeAppend` or anybody else has something for it. */
+  poke(): void {
+    if (this.#flushing || this.#halted) return;
+    this.#flushing = true;
+    setImmediate(() => void this.#flush());
+  }
+
   /** Kept until it is committed or the lease is gone. */
   result(result: Result): void {
     this.#add({ result }, Buffer.byteLength(JSON.stringify(result))).catch(() => undefined);
@@ -81,14 +90,14 @@ export class Reporter {
     if (this.#halted) return Promise.reject(new NotReported('the runner reports nothing any more'));
     return new Promise((resolve, reject) => {
       this.#items.push({ bytes, fact, resolve, reject });
-      if (this.#flushing) return;
-      this.#flushing = true;
-      setImmediate(() => void this.#flush());
+      this.poke();
     });
   }
 
   async #flush(): Promise<void> {
-    while (this.#items.length > 0) {
+    for (;;) {
+      if (!this.#halted) this.#options.beforeAppend();
+      if (this.#items.length === 0) break;
       const batch = this.#nextBatch();
       if (await this.#append(batch)) {
         for (const item of batch) item.resolve();

@@ -15,7 +15,7 @@ import { existsSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { execa } from 'execa';
-import { HeroError } from '../schemas/errors.ts';
+import { ensureError, HeroError } from '../schemas/errors.ts';
 import { findCommand } from './command.ts';
 import { atMoment } from './deadline.ts';
 import { groupGone, signalGroup } from './group.ts';
@@ -66,7 +66,7 @@ const WITH_PARENT = SETPRIV === undefined ? [] : [SETPRIV, '--pdeathsig', 'KILL'
 export async function exec(request: ExecRequest): Promise<ExecResult> {
   request.signal.throwIfAborted();
   const file = findCommand(request.cmd, request.env['PATH'], request.cwd);
-  const child = spawnAtGate(file, request);
+  const child = spawnOrThrow(file, request);
   const pgid = child.pid;
   if (pgid === undefined) throw spawnError(request, await child);
 
@@ -78,13 +78,17 @@ export async function exec(request: ExecRequest): Promise<ExecResult> {
     child.nodeChildProcess.once('exit', (code, signal) => resolve({ code, signal }));
   });
   const ending = new Ending(pgid, request);
+  let exited = false;
   try {
     await request.guardian?.enter(pgid);
     openGate(child.stdio[3] as unknown as Writable);
     feed(child.stdin, request.stdin);
     const { code, signal } = await exit;
+    exited = true;
     await ending.finish([outputs.stdout, outputs.stderr]);
     const { stdout, stderr } = outputs;
+    const fault = stdout.fault ?? stderr.fault;
+    if (fault !== undefined) throw fault;
     return {
       ended: ending.reason ?? 'exit',
       code,
@@ -94,8 +98,19 @@ export async function exec(request: ExecRequest): Promise<ExecResult> {
       truncated: stdout.tail.truncated || stderr.tail.truncated,
     };
   } finally {
+    // A command that was never let through the gate.
+    if (!exited) signalGroup(pgid, 'SIGKILL');
     ending.dispose();
     request.guardian?.leave(pgid);
+  }
+}
+
+/** Some refusals are thrown at once (a NUL in an argument), others come as the child's result. */
+function spawnOrThrow(file: string, request: ExecRequest): ReturnType<typeof spawnAtGate> {
+  try {
+    return spawnAtGate(file, request);
+  } catch (error) {
+    throw spawnError(request, error);
   }
 }
 
@@ -115,10 +130,11 @@ function spawnAtGate(file: string, { args, env, cwd, stdin }: ExecRequest) {
   });
 }
 
+/** Without the cause: its message has the whole command line, which may hold secrets. */
 function spawnError({ cmd }: ExecRequest, cause: unknown): HeroError {
-  const code = (cause as { code?: unknown }).code;
-  const known = typeof code === 'string' ? ` (${code})` : '';
-  return new HeroError('job_failed', `${cmd} could not be started${known}`, { cause });
+  const { code } = cause as { code?: unknown };
+  const why = typeof code === 'string' ? code : 'its arguments or environment cannot be passed on';
+  return new HeroError('job_failed', `${cmd} could not be started (${why})`);
 }
 
 /** The far end may be gone already (killed at the gate): that shows in how the child ended. */
@@ -137,6 +153,8 @@ function feed(stdin: Writable | null, text: string | null): void {
 /** Reads one stream to its end. */
 class Output {
   readonly tail = new Tail();
+  /** The sink's first fault; nothing more is handed to it, the stream is read on to its end. */
+  fault: Error | undefined;
   readonly done: Promise<void>;
   readonly #stream: Readable;
   #busy = false;
@@ -169,10 +187,12 @@ class Output {
   }
 
   async #hand(name: OutputStream, lines: string[], onLines: OnLines): Promise<void> {
-    if (lines.length === 0) return;
+    if (lines.length === 0 || this.fault !== undefined) return;
     this.#busy = true;
     try {
       await onLines(name, lines);
+    } catch (error) {
+      this.fault = ensureError(error);
     } finally {
       this.#busy = false;
     }

@@ -13,7 +13,10 @@ export function signalGroup(pgid: number, signal: NodeJS.Signals | 0): boolean {
     process.kill(-pgid, signal);
     return true;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false;
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ESRCH') return false;
+    // A program that took another user's rights is there, and beyond ours.
+    if (code === 'EPERM') return true;
     throw error;
   }
 }

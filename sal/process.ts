@@ -26,8 +26,6 @@ export type ProcessOptions = {
 /** Both streams are cut to 64 KiB; text that needs many escapes is cut further, to fit a log entry. */
 export const PROCESS_VALUE_BYTES_MAX = 160 * 1024;
 
-const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
-
 /** Runs it to its end; the value is typed JSON text. Throws the signal's reason when it was aborted. */
 export async function runProcess(
   payload: ProcessPayload,
@@ -38,7 +36,7 @@ export async function runProcess(
   const result = await exec({
     cmd: payload.cmd,
     args: payload.args,
-    env: { ...jobEnvironment(attempt), ...payload.env },
+    env: { ...BASE, ...payload.env, ...jobIdentity(attempt) },
     cwd: payload.cwd ?? cwd,
     stdin: payload.stdin,
     ...rest,
@@ -56,13 +54,17 @@ export async function runProcess(
   return processValue(result);
 }
 
-/** Small and the same on every node, whatever started the runner. */
-export function jobEnvironment(attempt: ProcessAttempt): Record<string, string> {
+/** Small and the same on every node, whatever started the runner; a job may set each of them. */
+const BASE = {
+  PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+  HOME: process.env['HOME'] ?? '/',
+  LANG: 'C.UTF-8',
+  TMPDIR: tmpdir(),
+};
+
+/** Which attempt of which job a process is. */
+function jobIdentity(attempt: ProcessAttempt): Record<string, string> {
   return {
-    PATH,
-    HOME: process.env['HOME'] ?? '/',
-    LANG: 'C.UTF-8',
-    TMPDIR: tmpdir(),
     HEROBUS_CONTEXT: attempt.context,
     HEROBUS_FLOW: attempt.flow,
     HEROBUS_JOB: jobId(attempt.flow, attempt.n),

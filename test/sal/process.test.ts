@@ -112,7 +112,7 @@ test('process - standard input, and none', async () => {
 
 test('process - a clean environment with the job named in it', async () => {
   process.env['HEROBUS_TEST_SECRET'] = 'mine';
-  const { stdout } = await run({ cmd: 'env', env: { EXTRA: 'a=b' } });
+  const { stdout } = await run({ cmd: 'env', env: { EXTRA: 'a=b', HEROBUS_JOB: 'forged' } });
   delete process.env['HEROBUS_TEST_SECRET'];
   const lines = stdout.trim().split('\n').sort();
   const names = lines.map((line) => line.split('=')[0]).filter((name) => name !== 'PWD');
@@ -158,6 +158,25 @@ test('process - failures name the command, the end and the last of stderr', asyn
   const odd = join(folder, 'odd');
   writeFileSync(odd, '#!/no/such/interpreter\n', { mode: 0o755 });
   await assert.rejects(run({ cmd: odd }), fails('job_failed', /odd exited with code 12[67]/));
+});
+
+test('process - what the system refuses to start is a failure of the job', async () => {
+  await assert.rejects(
+    run({ cmd: 'echo', args: ['a\0b'] }),
+    fails('job_failed', /could not be started/),
+  );
+  const args = ['x'.repeat(3_000_000)];
+  await assert.rejects(
+    run({ cmd: 'echo', args }),
+    fails('job_failed', /could not be started \(E2BIG\)/),
+  );
+});
+
+test('process - a sink that fails fails the job, after its end', async () => {
+  const onLines = (): never => {
+    throw new HeroError('internal', 'no sink');
+  };
+  await assert.rejects(sh('echo a; echo b', { onLines }), fails('internal', /no sink/));
 });
 
 test('process - works in its cwd, and finds a command relative to it', async () => {
