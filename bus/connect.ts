@@ -22,9 +22,8 @@ import { connectionBack, connectionLost } from './presence.ts';
 export type ConnectOptions = {
   /** `nats://host:port`, one or several. */
   server: string | readonly string[];
-  key: SigningKey;
-  /** Asked at each connect, so that a renewed token is used from then on. */
-  jwt: () => string;
+  /** Who connects, with a token that is asked for at each connect; absent: a guest, who may only register. */
+  as?: { key: SigningKey; jwt: () => string };
   inboxPrefix: string;
   /** Shown by the server's own tools. */
   name?: string;
@@ -68,9 +67,11 @@ export async function connect(options: ConnectOptions): Promise<Connection> {
     try {
       const nats = await natsConnect({
         servers,
-        name: options.name ?? options.key.public,
+        name: options.name ?? options.as?.key.public ?? 'guest',
         inboxPrefix: options.inboxPrefix,
-        authenticator: authenticator(options.key, options.jwt),
+        ...(options.as === undefined
+          ? {}
+          : { authenticator: authenticator(options.as.key, options.as.jwt) }),
         timeout: options.timeoutMs ?? CONNECT_TIMEOUT_MS,
         reconnect: true,
         maxReconnectAttempts: -1,

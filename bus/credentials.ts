@@ -134,6 +134,7 @@ export async function makeTrust(keys: BusKeys): Promise<ServerTrust> {
       [keys.ledger.public, ledger],
       [keys.account.public, main],
     ]),
+    guestJwt: await makeIssuer(keys).guest(),
   };
 }
 
@@ -185,7 +186,9 @@ export type Issuer = {
   control(principal: Principal, issue?: Issue): Promise<string>;
   /** The ledger's second connection, in its own account: answers `hb.ledger.*` and nothing else. */
   ledgerService(principal: Principal, issue?: Issue): Promise<string>;
-  /** The creds file for who has no registration yet: challenge and register only. */
+  /** A bearer token for who has no registration yet: challenge and register only. */
+  guest(): Promise<string>;
+  /** The same as a creds file. */
   joinCreds(): Promise<string>;
 };
 
@@ -211,16 +214,15 @@ export function makeIssuer(keys: BusKeys): Issuer {
       );
   const inMain = issueIn(keys.account, keys.accountSigner);
   const inLedger = issueIn(keys.ledger, keys.ledger);
+  const guest = () => inMain(keys.join.public, joinRights(keys.join.public), {}, true);
   return {
     account: keys.account.public,
     user: (principal, rights, issue) => inMain(principal, userRights(principal, rights), issue),
     node: (principal, rights, issue) => inMain(principal, nodeRights(principal, rights), issue),
     control: (principal, issue) => inMain(principal, controlRights(), issue),
     ledgerService: (principal, issue) => inLedger(principal, ledgerRights(), issue),
-    joinCreds: async () => {
-      const jwt = await inMain(keys.join.public, joinRights(keys.join.public), {}, true);
-      return credsText(jwt, keys.join.seedText());
-    },
+    guest,
+    joinCreds: async () => credsText(await guest(), keys.join.seedText()),
   };
 }
 

@@ -71,26 +71,27 @@ export async function openNatsBus(options: NatsBusOptions): Promise<NatsBus> {
   const { kind, identity, incarnation } = options;
   const base = {
     server: options.server,
-    key: identity,
     ...(options.name === undefined ? {} : { name: options.name }),
     ...(options.ca === undefined ? {} : { ca: options.ca }),
     ...(options.persist === undefined ? {} : { persist: options.persist }),
   };
   const main = await connect({
     ...base,
-    jwt: options.jwt,
+    as: { key: identity, jwt: options.jwt },
     inboxPrefix: inboxPrefix(kind, identity.principal),
   });
   const { ledgerJwt } = options;
   const ledger =
     ledgerJwt === undefined
       ? undefined
-      : await connect({ ...base, jwt: ledgerJwt, inboxPrefix: '_INBOX_L' }).catch(
-          async (error: unknown) => {
-            await main.close();
-            throw error;
-          },
-        );
+      : await connect({
+          ...base,
+          as: { key: identity, jwt: ledgerJwt },
+          inboxPrefix: '_INBOX_L',
+        }).catch(async (error: unknown) => {
+          await main.close();
+          throw error;
+        });
   const clock = makeClock(
     () => performance.now(),
     () => Date.now(),

@@ -30,6 +30,8 @@ export type ServerTrust = {
   systemAccount: string;
   /** Account public key -> account JWT. */
   accounts: ReadonlyMap<string, string>;
+  /** The join credentials' token: what who connects without credentials is given. */
+  guestJwt: string;
 };
 
 export type ClusterOptions = {
@@ -328,6 +330,7 @@ function configText(options: ServerOptions, paths: Paths, port: number): string 
     'logfile_max_num: 3',
     'logtime_utc: true',
     `operator: ${trust.operatorJwt}`,
+    `default_sentinel: ${trust.guestJwt}`,
     `system_account: ${trust.systemAccount}`,
     `resolver: { type: full, dir: ${quoted(join(paths.dir, 'jwt'))}, allow_delete: false, interval: "2m" }`,
     'resolver_preload: {',

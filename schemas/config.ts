@@ -8,6 +8,8 @@ export const HomeConfig = z.object({
   name: z.string().optional(),
   server: z.string().nullable().default(null),
   context: z.string().nullable().default(null),
+  /** Data folder of the last `up` from this home: where its `bus.json` is found. */
+  data: z.string().nullable().default(null),
 });
 export type HomeConfig = z.infer<typeof HomeConfig>;
 

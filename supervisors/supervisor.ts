@@ -38,6 +38,8 @@ export type SupervisorOptions = {
   /** Capabilities this node offers. */
   offers: string[];
   version: string;
+  /** Told when the node serves other contexts than before: its credentials name them. */
+  contextsChanged: () => void;
   alarm: (message: string) => void;
 };
 
@@ -48,7 +50,8 @@ export type RunningSupervisor = {
 };
 
 const FLOWS_MAX = 20_000;
-const LEDGER_REFRESH_MS = 10_000;
+/** How soon a node serves a context that was made after it joined. */
+const LEDGER_REFRESH_MS = 2_000;
 /** How often every hosted flow is looked at again, whatever happens: no wait without a wake. */
 const REVIEW_MS = 5_000;
 const TROUBLE_BACKOFF = { firstMs: 200, maxMs: 10_000 };
@@ -271,7 +274,13 @@ class Supervisor implements RunningSupervisor {
   }
 
   #refreshLedger(): void {
-    this.#ledger.refresh().catch((error: unknown) => this.#alarm('asking the ledger', error));
+    const before = this.#ledger.contexts().join();
+    this.#ledger.refresh().then(
+      () => {
+        if (this.#ledger.contexts().join() !== before) this.#options.contextsChanged();
+      },
+      (error: unknown) => this.#alarm('asking the ledger', error),
+    );
   }
 
   #reportIdle(): void {

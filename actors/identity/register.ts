@@ -47,20 +47,22 @@ export function lifetimeMs(jwt: string): number | null {
 
 export type JoinLink = { ask: AskLedger; close: () => Promise<void> };
 
-/** A connection with the join credentials: good for challenge and register only. */
+/**
+ * A connection that is good for challenge and register only: with the join credentials, or as a guest, whom
+ * the server gives the same rights.
+ */
 export async function openJoinLink(options: {
   server: string | readonly string[];
-  /** The text of `join.creds`. */
-  creds: string;
+  /** The text of `join.creds`, where there is one. */
+  creds?: string | undefined;
   ca?: string;
 }): Promise<JoinLink> {
-  const { jwt, seed } = parseCreds(options.creds);
-  const key = signingKeyFromText('U', seed);
+  const joining = options.creds === undefined ? undefined : parseCreds(options.creds);
+  const key = joining === undefined ? undefined : signingKeyFromText('U', joining.seed);
   const connection = await connect({
     server: options.server,
-    key,
-    jwt: () => jwt,
-    inboxPrefix: inboxPrefix('user', key.public),
+    inboxPrefix: key === undefined ? '_INBOX' : inboxPrefix('user', key.public),
+    ...(joining === undefined || key === undefined ? {} : { as: { key, jwt: () => joining.jwt } }),
     ...(options.ca === undefined ? {} : { ca: options.ca }),
   });
   return {

@@ -55,8 +55,7 @@ export async function startRealBus(
     const open = async (identity: Identity, kind: 'control' | 'node' | 'user', jwt: string) => {
       const connection = await connect({
         server: server.url,
-        key: identity,
-        jwt: () => jwt,
+        as: { key: identity, jwt: () => jwt },
         inboxPrefix: inboxPrefix(kind, identity.principal),
       });
       closers.push(() => connection.close());

@@ -52,6 +52,7 @@ export function registerCancel(program: Command): void {
             digest: envelopeDigest(bytes),
             ref,
             signers: [identity.principal],
+            what: `cancel of ${text}`,
           },
           {
             json: globals(self).json ?? false,

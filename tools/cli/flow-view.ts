@@ -8,13 +8,17 @@ import { base32 } from '../../bus/identity.ts';
 import { type Change, emptyFlow, fold, type FlowState } from '../../actors/flow/fold.ts';
 import { showFlow } from '../../actors/flow/show.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import { type Flow, FlowStatus, Refusal } from '../../schemas/flow.ts';
+import { type Flow, FlowStatus, type Job, Refusal } from '../../schemas/flow.ts';
 import { type FlowRef, parseJobId } from '../../schemas/ids.ts';
 import { exactJson } from '../../schemas/json.ts';
 import { usage } from './failure.ts';
 import { contextOf, type Session } from './session.ts';
 
-export type FlowObject = Flow & {
+/** A job that waits for a node says why. */
+export type JobObject = Job & { unplaced?: string };
+
+export type FlowObject = Omit<Flow, 'jobs'> & {
+  jobs: JobObject[];
   /** Why no node has the flow yet. */
   unplaced?: string | null;
   /** Messages with this flow's payload, or about it, that were refused. */
@@ -41,8 +45,14 @@ const RefusalsReply = z.object({ refusals: z.array(StoredRefusal) });
 const FlowsReply = z.object({ flows: z.array(ListedFlow), next: z.string().nullable() });
 const PAGE = 100;
 
-export const flowObject = (ref: FlowRef, state: FlowState): FlowObject =>
-  showFlow(ref.context, ref.flow, state, exactJson);
+export function flowObject(ref: FlowRef, state: FlowState): FlowObject {
+  const flow = showFlow(ref.context, ref.flow, state, exactJson);
+  const jobs = flow.jobs.map((job, n): JobObject => {
+    const unplaced = state.jobs[n]?.unplaced ?? null;
+    return unplaced === null ? job : { ...job, unplaced };
+  });
+  return { ...flow, jobs };
+}
 
 /** Folds the log from its first entry on, past and future, until stopped. */
 export function followFlow(

@@ -95,17 +95,19 @@ async function showFlow(session: Session, object: FlowObject, json: boolean): Pr
   if (object.jobs.length === 0) return;
   const rows = object.jobs
     .slice(0, JOBS_SHOWN_MAX)
-    .map(({ job, name, kind, status, attempt, node, error }) => [
+    .map(({ job, name, kind, status, attempt, node, error, unplaced }) => [
       job.split('.')[1] ?? job,
       kind,
       name,
       status,
       String(attempt),
-      node === null ? '-' : names.of(node),
-      error === null ? '' : (error.message.split('\n')[0]?.slice(0, 80) ?? ''),
+      node === null ? '-' : names.short(node),
+      firstLine(error?.message ?? unplaced ?? ''),
     ]);
   print('');
   print(table(['JOB', 'KIND', 'NAME', 'STATUS', 'TRY', 'NODE', ''], rows));
   const more = object.jobs.length - rows.length;
   if (more > 0) print(`… and ${more} more; --json shows all`);
 }
+
+const firstLine = (text: string): string => text.split('\n')[0]?.slice(0, 100) ?? '';

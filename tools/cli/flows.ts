@@ -48,7 +48,7 @@ async function flowTable(session: Session, flows: readonly ListedFlow[]): Promis
       status,
       created_at ?? '-',
       ended_at ?? '-',
-      supervisor === null ? (unplaced ?? '-') : names.of(supervisor),
+      supervisor === null ? (unplaced ?? '-') : names.short(supervisor),
     ]),
   );
 }

@@ -33,11 +33,17 @@ export class NodeNames {
     return names;
   }
 
-  of(address: string | null): string {
-    if (address === null) return 'no node';
+  of(address: string): string {
     const name = this.#names.get(address);
     const shown = addressText(address);
     return name === undefined ? shown : `${name} (${shown})`;
+  }
+
+  /** The name alone where no other node has it. */
+  short(address: string): string {
+    const name = this.#names.get(address);
+    const same = [...this.#names.values()].filter((each) => each === name).length;
+    return name !== undefined && same === 1 ? name : this.of(address);
   }
 }
 
@@ -66,8 +72,9 @@ export class Narrator {
     this.#held = [];
   }
 
-  release(): void {
-    const held = this.#held ?? [];
+  /** `forget`: what stood in the log before is no news. */
+  release(forget: boolean): void {
+    const held = forget ? [] : (this.#held ?? []);
     this.#held = undefined;
     for (const tell of held) tell();
   }
@@ -139,7 +146,7 @@ export class Narrator {
     const again = job.attempt > 1 ? ` (attempt ${job.attempt})` : '';
     switch (job.status) {
       case 'running':
-        return `runs on ${this.#names.of(job.node)}${again}`;
+        return `runs on ${job.node === null ? 'no node' : this.#names.short(job.node)}${again}`;
       case 'unplaced':
         return job.unplaced === null ? undefined : `waits for a node: ${job.unplaced}`;
       case 'completed':

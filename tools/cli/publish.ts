@@ -37,7 +37,16 @@ export function registerPublish(program: Command): void {
       process.exitCode = await withSession(self, (session) =>
         submit(
           session,
-          { context, bytes, digest, ref: refOf(sealed, context), signers },
+          {
+            context,
+            bytes,
+            digest,
+            ref: refOf(sealed, context),
+            signers,
+            ...(sealed.content?.type === 'command'
+              ? { what: `${sealed.content.command.verb} of ${sealed.content.command.flow}` }
+              : {}),
+          },
           {
             json: globals(self).json ?? false,
             detach: options.detach ?? false,

@@ -1,5 +1,5 @@
 /** The hidden command `herobus runner`: one runner process, started and configured by `up`. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, watchFile } from 'node:fs';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { Host } from '../../actors/host.ts';
@@ -16,6 +16,8 @@ import { fileFamily } from '../../sal/file.ts';
 import { kvFamily } from '../../sal/kv.ts';
 import { RunnerProcess } from '../../schemas/config.ts';
 import { HeroError } from '../../schemas/errors.ts';
+
+const CREDS_LOOK_MS = 1000;
 
 export function registerRunner(program: Command): void {
   program
@@ -51,6 +53,10 @@ async function run(config: RunnerProcess): Promise<void> {
     slots: config.slots,
     contexts: config.contexts,
     inc: incarnation,
+  });
+  // New credentials mean new rights: they hold from the next connect, so it is made now.
+  watchFile(config.creds, { interval: CREDS_LOOK_MS }, (now, before) => {
+    if (now.mtimeMs !== before.mtimeMs) void bus.nats.reconnect();
   });
   process.once('SIGTERM', () => runner.drain());
   const reason = await runner.ended;

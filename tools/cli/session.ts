@@ -66,7 +66,7 @@ export function mayExecute({ contexts, bus }: Session, name: string): boolean {
 }
 
 async function findBus(options: Globals, home: Home): Promise<Place> {
-  const local = await readBusFile(process.env['HEROBUS_DATA'] ?? homeFile.data(home.dir));
+  const local = await readBusFile(home.config.data ?? homeFile.data(home.dir));
   const named = options.server ?? process.env['HEROBUS_SERVER'] ?? home.config.server ?? undefined;
   if (named === undefined || named === '') {
     if (local !== undefined) return placeOf(local);
@@ -168,11 +168,6 @@ function keepRenewed(token: string, act: () => Promise<void>): NodeJS.Timeout | 
 
 async function joinBus(home: Home, place: Place): Promise<string> {
   const creds = await readIfThere(place.joinCreds);
-  if (creds === undefined) {
-    throw new HeroError('not_allowed', `this key is not registered at ${place.url}`, {
-      fix: `Copy the bus's join.creds (the file bus.json names) to ${homeFile.joinCreds(home.dir)}, then try again.`,
-    });
-  }
   const link = await openJoinLink({
     server: place.url,
     creds,

@@ -20,6 +20,8 @@ export type Message = {
   /** The flow the bytes are, or are about; undefined when nobody can say. */
   ref: FlowRef | undefined;
   signers: readonly string[];
+  /** What is published, in words. */
+  what?: string;
 };
 
 export type FollowOptions = {
@@ -57,12 +59,14 @@ export async function submit(
   }
   const begun = await startFollow(session, { context, ref, published: { digest, text } }, options);
   try {
+    // A command's flow is there already: its past is read first, so that only what follows is told.
+    if (options.goal !== undefined) await begun.waiting.caughtUp;
     await publish(session, message);
   } catch (error) {
     begun.waiting.stop();
     throw error;
   }
-  begun.narrator.release();
+  begun.narrator.release(options.goal !== undefined);
   begun.waiting.sent();
   return conclude(session, message, begun, options);
 }
@@ -81,9 +85,10 @@ export async function follow(
   return conclude(session, { context: ref.context, ref, signers: [], digest: '' }, begun, options);
 }
 
-async function publish(session: Session, { context, bytes, ref }: Message): Promise<void> {
+async function publish(session: Session, message: Message): Promise<void> {
+  const { context, bytes, ref } = message;
   await session.bus.queues.publishBytes(subjects.deploy(context), bytes);
-  const what = ref === undefined ? 'bytes that name no flow' : `flow ${ref.flow}`;
+  const what = message.what ?? (ref === undefined ? 'bytes that name no flow' : `flow ${ref.flow}`);
   say(told('published', `${what}, context ${context}`));
 }
 

@@ -12,7 +12,6 @@ const DEFAULT_RUNNERS = `process=${Math.max(4, os.availableParallelism() * 4)},s
 type UpFlags = {
   data?: string;
   join?: string;
-  joinCreds?: string;
   token?: string;
   name?: string;
   groups: string[];
@@ -27,7 +26,6 @@ export function registerUp(program: Command): void {
     .description('run a node; without --join with an embedded bus and the control plane in it')
     .option('--data <dir>', 'folder of the bus and the node (default: <home>/data)')
     .option('--join <url>', 'join this bus instead of bringing one')
-    .option('--join-creds <file>', 'join credentials of that bus (default: <home>/join.creds)')
     .option('--token <token>', 'join token, where the ledger asks for one')
     .option('--name <name>', 'name of the node (default: the host name)')
     .option('--groups <a,b>', 'groups the node belongs to', parseList, [])
@@ -59,7 +57,6 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
     home,
     dataDir: flags.data ?? join(home, 'data'),
     join: flags.join ?? null,
-    joinCreds: flags.joinCreds ?? null,
     token: flags.token ?? null,
     name: flags.name ?? os.hostname(),
     groups: flags.groups,

@@ -55,6 +55,8 @@ export type WaitOptions = {
 /** Begins to listen at once, so nothing that follows a publish is missed. */
 export class Waiting {
   readonly state: FlowState | undefined;
+  /** Settles when what the log held at the start has been folded. */
+  readonly caughtUp: Promise<void>;
   readonly #options: WaitOptions;
   readonly #outcome = Promise.withResolvers<Outcome>();
   readonly #endings: (() => void)[] = [];
@@ -69,6 +71,7 @@ export class Waiting {
   constructor(options: WaitOptions) {
     this.#options = options;
     this.#accepted = options.published === undefined;
+    let caughtUp = Promise.resolve();
     const { session, ref, published, onChange, context } = options;
     if (published !== undefined) {
       const refused = session.bus.subscribe(
@@ -84,10 +87,12 @@ export class Waiting {
         this.#look(state);
       });
       this.state = followed.state;
+      caughtUp = followed.follower.caughtUp;
       this.#endings.push(() => followed.follower.stop());
       const notes = session.bus.subscribe(subjects.scriptLog(ref), ({ data }) => tellNotes(data));
       this.#endings.push(() => notes.stop());
     }
+    this.caughtUp = caughtUp;
     const link = session.bus.link.onChange(({ up }) => {
       say(told('bus', up ? 'is back' : 'is away; waiting for it to come back'));
     });

@@ -5,7 +5,7 @@
  * children read the newest. Each role may be missing: then another process of this node has it.
  */
 import { randomBytes } from 'node:crypto';
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Host } from '../../actors/host.ts';
 import { startIdentity } from '../../actors/identity/identity.ts';
@@ -27,7 +27,7 @@ export type NodeOptions = {
   dataDir: string;
   incarnation: Incarnation;
   server: string;
-  /** Path of the join credentials. */
+  /** Path of the join credentials; without such a file it joins as a guest. */
   joinCreds: string;
   token: string | null;
   name: string;
@@ -71,7 +71,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     credsFile: creds,
     registrant: { kind: 'node', name: options.name, token: options.token },
     connectJoin: async () =>
-      openJoinLink({ server: options.server, creds: await readFile(options.joinCreds, 'utf8') }),
+      openJoinLink({ server: options.server, creds: await readIfThere(options.joinCreds) }),
     connect: (key, jwt) =>
       openNatsBus({
         kind: 'node',
@@ -91,7 +91,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const undo: (() => Promise<void> | void)[] = [() => identity.stop()];
   let supervisor: RunningSupervisor | undefined;
   if (roles.has('supervisor')) {
-    supervisor = await startNodeSupervisor(options, bus, undo);
+    supervisor = await startNodeSupervisor(options, bus, () => identity.rightsChanged(), undo);
   }
   if (roles.has('runner')) undo.push(await startRunnerChildren(options, creds));
   return {
@@ -108,6 +108,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
 async function startNodeSupervisor(
   options: NodeOptions,
   bus: NatsBus,
+  contextsChanged: () => void,
   undo: (() => Promise<void> | void)[],
 ): Promise<RunningSupervisor> {
   const { dataDir, host, name, groups, runners, version, alarm } = options;
@@ -125,6 +126,7 @@ async function startNodeSupervisor(
     groups,
     offers,
     version,
+    contextsChanged,
     alarm,
   });
   undo.push(() => supervisor.stop());

@@ -4,12 +4,13 @@
  * The composition root: reads nothing of its own, builds what the options name, and takes it down in order.
  */
 import { mkdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { Host } from '../../actors/host.ts';
 import { loadOrMakeKey } from '../../actors/identity/key-file.ts';
 import { newIncarnation } from '../../actors/incarnation.ts';
+import { readIfThere, writeAtomic } from '../../bus/atomic-file.ts';
 import { readBusFile } from '../../bus/connect.ts';
-import type { Durability, Role, RunnerConfig } from '../../schemas/config.ts';
+import { type Durability, HomeConfig, type Role, type RunnerConfig } from '../../schemas/config.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { type ControlPlane, startControlPlane } from './control-plane.ts';
 import { type RunningNode, startNode } from './node.ts';
@@ -19,8 +20,6 @@ export type UpOptions = {
   dataDir: string;
   /** The bus to join; null: bring one along. */
   join: string | null;
-  /** Path of the join credentials of the bus to join. */
-  joinCreds: string | null;
   token: string | null;
   name: string;
   groups: string[];
@@ -64,6 +63,7 @@ export async function up(options: UpOptions): Promise<Up> {
   try {
     if (CONTROL_ROLES.some((role) => roles.has(role)) && options.join === null) {
       plane = await startControlPlane({ ...options, identity, incarnation, host });
+      await rememberData(home, resolve(dataDir));
     }
     const { server, joinCreds } = await whereToJoin(options, plane);
     if (asNode) node = await startNode({ ...options, server, joinCreds, incarnation, host });
@@ -75,9 +75,18 @@ export async function up(options: UpOptions): Promise<Up> {
   }
 }
 
+/** The home's commands find the bus by this, wherever its data folder is. */
+async function rememberData(home: string, dataDir: string): Promise<void> {
+  const path = join(home, 'config.json');
+  const text = await readIfThere(path);
+  const config = HomeConfig.parse(text === undefined ? {} : JSON.parse(text));
+  if (config.data === dataDir) return;
+  await writeAtomic(path, `${JSON.stringify({ ...config, data: dataDir }, null, 2)}\n`, 0o644);
+}
+
 /** The bus this node joins: its own, the one named, or the one another process of this data folder runs. */
 async function whereToJoin(
-  { join: url, joinCreds, dataDir, home }: UpOptions,
+  { join: url, dataDir, home }: UpOptions,
   plane: ControlPlane | undefined,
 ): Promise<{ server: string; joinCreds: string }> {
   if (plane !== undefined) return { server: plane.url, joinCreds: plane.joinCreds };
@@ -88,5 +97,5 @@ async function whereToJoin(
       fix: 'Name one with --join nats://host:port, or let this node bring its own (no --roles).',
     });
   }
-  return { server, joinCreds: joinCreds ?? local?.join_creds ?? join(home, 'join.creds') };
+  return { server, joinCreds: local?.join_creds ?? join(home, 'join.creds') };
 }
