@@ -74,7 +74,10 @@ export function startRunner(options: RunnerOptions): Runner {
     const closed = intake.close();
     if (reason !== 'lease_lost') {
       const packs = [...intake.held.values()].map((execution) => execution.settled());
-      await Promise.race([Promise.all([closed, ...packs]), delay(FLUSH_WAIT_MS)]);
+      const patience = new AbortController();
+      const limit = delay(FLUSH_WAIT_MS, undefined, { signal: patience.signal });
+      await Promise.race([Promise.all([closed, ...packs]), limit.catch(() => undefined)]);
+      patience.abort();
     }
     stopBeating();
     lease.stop();

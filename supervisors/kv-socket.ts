@@ -25,6 +25,8 @@ import { KvRequest, type KvSocket } from '../schemas/kv.ts';
 const REQUEST_BYTES_MAX = 1024 * 1024;
 const VALUE_BYTES_MAX = 512 * 1024;
 const REMEMBERED_MAX = 10_000;
+/** What the system has room for in the address of a unix socket. */
+const PATH_BYTES_MAX = 107;
 
 export type KvSocketServer = KvSocket & {
   close: () => Promise<void>;
