@@ -254,8 +254,10 @@ export function callOperation(
   const { regs } = m;
   const first = regs[method ? window : window + 1] as Value;
   if (first instanceof FnPtr) {
+    // The pointer itself stays where it is: the callee's window lies behind it.
     const start = method ? window + 1 : window + 2;
-    return callPointer(m, first, regs.slice(start, start + argc), undefined, window, dst);
+    const args = regs.slice(start, start + argc);
+    return callPointer(m, first, args, undefined, window + 1, dst);
   }
   if (!method) throw mismatch('Fn', typeName(first));
   const fn = argc > 0 ? (regs[window + 1] as Value) : first;

@@ -4,7 +4,7 @@
  */
 import type { FnProto, Library } from './bytecode.ts';
 import { compileScript } from './compile.ts';
-import type { Position, RhaiError } from './errors.ts';
+import { type Position, RhaiError } from './errors.ts';
 import { asError, enterCode } from './frames.ts';
 import { DEFAULT_SETTINGS, type Settings } from './limits.ts';
 import { rejectMachine, resumeMachine, runMachine } from './machine.ts';
@@ -13,7 +13,7 @@ import { parseExpression, parseScript } from './parse.ts';
 import { type EngineSide, MachineState, NameScope, type Stop } from './state.ts';
 import { standardLibrary } from './stdlib/standard.ts';
 import type { Suspend } from './suspend.ts';
-import { Cell, type HostObject, type Value } from './values.ts';
+import { Cell, type HostObject, RMap, typeName, type Value } from './values.ts';
 
 export type { Position } from './errors.ts';
 export { prettyError, RhaiError, runtimeError } from './errors.ts';
@@ -153,14 +153,17 @@ export class Engine implements EngineSide {
     this.types.set(type.name, type);
   }
 
-  getter(type: string): ((self: HostObject, property: string) => Value | Suspend | undefined) | null {
+  getter(
+    type: string,
+  ): ((self: HostObject, property: string) => Value | Suspend | undefined) | null {
     const known = this.types.get(type);
     return known?.get ? (self, property) => known.get?.(self, property) : null;
   }
 
   /** Throws RhaiError of kind ErrorParsing. */
-  compile(source: string, options: CompileOptions = {}): Program {
-    return new Program(source, this.compileMain(source, options));
+  compile(source: string, options: CompileOptions | readonly ScopeEntry[] = {}): Program {
+    const known: CompileOptions = 'length' in options ? { scope: options } : options;
+    return new Program(source, this.compileMain(source, known));
   }
 
   start(program: Program, scope: readonly ScopeEntry[] = []): VirtualMachine {
@@ -183,6 +186,18 @@ export class Engine implements EngineSide {
       state.pendingError = asError(thrown);
     }
     return new VirtualMachine(state, main);
+  }
+
+  /** A call of one script function on a scope, as the host's `call_fn`; the script's body runs first. */
+  startCall(
+    program: Program,
+    scope: NameScope,
+    name: string,
+    args: readonly Value[],
+  ): VirtualMachine {
+    const machine = this.startOn(program, scope);
+    machine.state.afterMain = { name, args };
+    return machine;
   }
 
   private compileMain(source: string, options: CompileOptions): FnProto {
@@ -210,5 +225,16 @@ export class Engine implements EngineSide {
   compileModule(source: string, path: string): FnProto {
     const script = parseScript(source, this.settings, null);
     return compileScript(script, this.settings, this.natives, { path });
+  }
+
+  parseJson(text: string, hasNull: boolean): Value {
+    const settings = { ...this.settings, optimizationLevel: 'None' as const };
+    const script = parseExpression(text, settings, null, hasNull ? 'null' : 'strict');
+    const main = compileScript(script, settings, this.natives);
+    const outcome = this.startOn(new Program(text, main), new NameScope([])).run();
+    if (outcome.state === 'failed') throw outcome.error;
+    const value = outcome.state === 'done' ? outcome.value : null;
+    if (value instanceof RMap) return value;
+    throw new RhaiError('ErrorMismatchOutputType', { name: 'map', second: typeName(value) });
   }
 }

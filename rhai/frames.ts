@@ -12,6 +12,8 @@ import {
   type StackFrame,
 } from './errors.ts';
 import { stepProcess } from './calls.ts';
+import { scopeOf } from './names.ts';
+import { functionKey } from './parse-functions.ts';
 import { ExitSignal, Frame, type MachineState, Module, type Stop } from './state.ts';
 import { Cell, type Value } from './values.ts';
 
@@ -122,7 +124,8 @@ export function returnSpecial(m: MachineState, value: Value): void {
   }
   switch (frame.kind) {
     case 'main':
-      m.outcome = { state: 'done', value };
+      if (m.afterMain !== null) callAfterMain(m, frame);
+      else m.outcome = { state: 'done', value };
       return;
     case 'eval': {
       // Imports of an eval stay.
@@ -134,6 +137,10 @@ export function returnSpecial(m: MachineState, value: Value): void {
     case 'import':
       finishImport(m, frame);
       return;
+    case 'called':
+      popFrame(m);
+      m.outcome = { state: 'done', value };
+      return;
     default:
   }
   const self = m.regs[frame.bp] as Value | undefined;
@@ -144,6 +151,29 @@ export function returnSpecial(m: MachineState, value: Value): void {
   }
   if (below.callback && self !== undefined) below.callback.self = self;
   stepProcess(m, value);
+}
+
+/** The host's `call_fn`: the function runs on the scope as if it were top level. */
+function callAfterMain(m: MachineState, frame: Frame): void {
+  const { name, args } = m.afterMain as NonNullable<MachineState['afterMain']>;
+  m.afterMain = null;
+  const main = frame.proto as FnProto;
+  const proto = main.library.find(functionKey(name, args.length, null));
+  if (!proto) throw new RhaiError('ErrorFunctionNotFound', { name }, NO_POSITION);
+  if (proto.empty) {
+    m.outcome = { state: 'done', value: null };
+    return;
+  }
+  // What comes back to the main frame ends the script.
+  const window = main.registers;
+  const result = window - 1;
+  const inner = enterFunction(m, proto, window, result, false);
+  inner.outer = scopeOf(m, frame, Number.MAX_SAFE_INTEGER - 1);
+  m.regs[window] = undefined as unknown as Value;
+  args.forEach((arg, i) => {
+    m.regs[window + 1 + i] = arg;
+  });
+  inner.kind = 'called';
 }
 
 function finishImport(m: MachineState, frame: Frame): void {
@@ -198,7 +228,14 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
   while (m.depth >= 0) {
     const frame = m.top;
     if (frame.proto === null) {
+      const { callback } = frame;
+      if (callback?.swallow && isCatchable(error)) {
+        m.faultFrame = null;
+        stepProcess(m, null);
+        return null;
+      }
       popFrame(m);
+      if (callback?.wrap) error = wrap('ErrorInFunctionCall', callback.wrap, error, m.position);
       continue;
     }
     const pc = pcOf(m, frame);

@@ -3,11 +3,13 @@
  * library functions return (`range`, `chars`, `bits`, `split`), which are opaque values of type
  * `iterator` that make a fresh iteration each time.
  */
+import { characters } from './access.ts';
 import { RhaiError } from './errors.ts';
 import {
   Float,
   HostObject,
   type Int,
+  makeChar,
   makeInt,
   copyValue,
   RArray,
@@ -82,6 +84,11 @@ export function startIteration(value: Value): Iteration {
   }
   if (value instanceof HostObject && value.data instanceof Sequence) {
     return new Iteration(0, 0, value.data.start());
+  }
+  if (typeof value === 'string') {
+    const list = characters(value);
+    let i = 0;
+    return new Iteration(0, 0, () => (i < list.length ? makeChar(list[i++] as string) : undefined));
   }
   throw new RhaiError('ErrorFor');
 }

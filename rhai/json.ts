@@ -1,17 +1,21 @@
 /**
- * Typed JSON: how values leave and enter a script as text.
+ * JSON. `toJson` and `fromJson` are the project's typed JSON: integers stay i64, exact to 2^63 - 1;
+ * numbers written with a point or an exponent are f64, and 2.0 prints as `2.0`; null is unit. What
+ * has no JSON form is an error that names the path. `mapToJson` is what scripts see as `to_json`.
  *
- * Integers are i64 and exact, numbers written with `.` or `e` are f64 (`2.0` stays `2.0`), null is unit. A
- * char leaves as a string, a blob as an array of integers. What has no JSON form, a key that stands twice
- * and an integer beyond i64 are errors that name the place. No Unicode normalisation.
+ * J1  no number passes through a JavaScript double on its way between text and i64.
+ * J2  keys are data: `__proto__` is a key like any other.
  */
-import { mismatch, RhaiError } from './errors.ts';
-import { floatText, sortedKeys } from './text.ts';
+import { RhaiError } from './errors.ts';
+import { debugText, floatText, quoted, sortedKeys } from './text.ts';
 import {
+  Cell,
   Char,
   Float,
+  FnPtr,
   INT_MAX,
   INT_MIN,
+  isInt,
   makeInt,
   RArray,
   RBlob,
@@ -20,176 +24,180 @@ import {
   type Value,
 } from './values.ts';
 
-/** Deeper values neither leave nor enter: reading them back would need as deep a stack. */
-export const JSON_DEPTH_MAX = 128;
+const DEPTH_MAX = 200;
 
-export function toJson(value: Value): string {
-  return write(value, '', 0);
+function fail(path: string, what: string): RhaiError {
+  return new RhaiError('ErrorRuntime', { value: `${path}: ${what}` });
+}
+
+/** A JSON string; what JSON must escape is escaped, all else stays as it is. */
+function jsonText(text: string): string {
+  return JSON.stringify(text);
 }
 
 function write(value: Value, path: string, depth: number): string {
-  if (depth > JSON_DEPTH_MAX) throw unfit(path, `a value nested deeper than ${JSON_DEPTH_MAX}`);
+  if (depth > DEPTH_MAX) throw fail(path, `nested deeper than ${DEPTH_MAX}`);
   if (value === null) return 'null';
-  switch (typeof value) {
-    case 'boolean':
-    case 'number':
-    case 'bigint':
-      return String(value);
-    case 'string':
-      return JSON.stringify(value);
-    default:
-  }
+  if (typeof value === 'boolean' || isInt(value)) return String(value);
+  if (typeof value === 'string') return jsonText(value);
+  if (value instanceof Char) return jsonText(value.text);
   if (value instanceof Float) {
-    if (!Number.isFinite(value.value)) throw unfit(path, floatText(value.value));
-    const text = Object.is(value.value, -0) ? '-0.0' : floatText(value.value);
-    return text;
+    if (!Number.isFinite(value.value))
+      throw fail(path, `${floatText(value.value)} has no JSON form`);
+    if (Object.is(value.value, -0)) return '-0.0';
+    return floatText(value.value);
   }
-  if (value instanceof Char) return JSON.stringify(value.text);
-  if (value instanceof RBlob) return `[${value.bytes.join(',')}]`;
   if (value instanceof RArray) {
     return `[${value.items.map((item, i) => write(item, `${path}[${i}]`, depth + 1)).join(',')}]`;
   }
+  if (value instanceof RBlob) return `[${value.bytes.join(',')}]`;
   if (value instanceof RMap) {
-    const entries = sortedKeys(value.items.keys()).map((key) => {
-      const item = value.items.get(key) as Value;
-      return `${JSON.stringify(key)}:${write(item, path === '' ? key : `${path}.${key}`, depth + 1)}`;
-    });
-    return `{${entries.join(',')}}`;
+    const { items } = value;
+    const body = sortedKeys(items.keys()).map(
+      (key) => `${jsonText(key)}:${write(items.get(key) as Value, `${path}.${key}`, depth + 1)}`,
+    );
+    return `{${body.join(',')}}`;
   }
-  throw unfit(path, `a value of type ${typeName(value)}`);
+  throw fail(path, `a value of type ${typeName(value)} has no JSON form`);
 }
 
-const unfit = (path: string, what: string): RhaiError =>
-  mismatch('a value with a JSON form', `${what}${path === '' ? '' : ` at ${path}`}`);
-
-export function fromJson(text: string): Value {
-  const reader = new Reader(text);
-  const value = reader.value(0);
-  reader.end();
-  return value;
+/** The typed JSON text of a value. Throws RhaiError naming the path of what has none. */
+export function toJson(value: Value): string {
+  return write(value, '$', 0);
 }
-
-const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
-const BLANK = /[ \t\n\r]*/y;
-const STRING = /"(?:[^"\\\u0000-\u001f]|\\.)*"/y;
 
 class Reader {
   private readonly text: string;
   private at = 0;
-  private readonly path: string[] = [];
 
   constructor(text: string) {
     this.text = text;
   }
 
-  value(depth: number): Value {
-    if (depth > JSON_DEPTH_MAX) throw this.fail(`nested deeper than ${JSON_DEPTH_MAX}`);
-    this.blank();
-    switch (this.text[this.at]) {
-      case '{':
-        return this.map(depth);
-      case '[':
-        return this.array(depth);
-      case '"':
-        return this.string();
-      case 't':
-        return this.word('true', true);
-      case 'f':
-        return this.word('false', false);
-      case 'n':
-        return this.word('null', null);
-      default:
-        return this.number();
-    }
-  }
-
-  end(): void {
-    this.blank();
-    if (this.at !== this.text.length) throw this.fail('text after the value');
-  }
-
-  private map(depth: number): RMap {
-    const entries = new Map<string, Value>();
-    this.at++;
-    if (this.skip('}')) return new RMap(entries);
-    do {
-      this.blank();
-      if (this.text[this.at] !== '"') throw this.fail('a key without quotes');
-      const key = this.string();
-      this.path.push(key);
-      if (entries.has(key)) throw this.fail('the key stands twice');
-      if (!this.skip(':')) throw this.fail('no : after a key');
-      entries.set(key, this.value(depth + 1));
-      this.path.pop();
-    } while (this.skip(','));
-    if (!this.skip('}')) throw this.fail('neither , nor } after an entry');
-    return new RMap(entries);
-  }
-
-  private array(depth: number): RArray {
-    const items: Value[] = [];
-    this.at++;
-    if (this.skip(']')) return new RArray(items);
-    do {
-      items.push(this.value(depth + 1));
-    } while (this.skip(','));
-    if (!this.skip(']')) throw this.fail('neither , nor ] after an item');
-    return new RArray(items);
-  }
-
-  private string(): string {
-    const match = this.match(STRING);
-    if (match === undefined) throw this.fail('a string that does not end');
-    try {
-      return JSON.parse(match[0]) as string;
-    } catch {
-      throw this.fail('a string with a wrong escape');
-    }
-  }
-
-  private number(): Value {
-    const match = this.match(NUMBER);
-    if (match === undefined) throw this.fail('no value');
-    const [digits, fraction, exponent] = match;
-    if (fraction !== undefined || exponent !== undefined) {
-      const float = Number(digits);
-      if (!Number.isFinite(float)) throw this.fail('a number beyond f64');
-      return new Float(float);
-    }
-    const int = Number(digits);
-    if (Number.isSafeInteger(int)) return int === 0 ? 0 : int;
-    const big = BigInt(digits);
-    if (big < INT_MIN || big > INT_MAX) throw this.fail('an integer beyond i64');
-    return makeInt(big);
-  }
-
-  private word<T extends Value>(word: string, value: T): T {
-    if (!this.text.startsWith(word, this.at)) throw this.fail('no value');
-    this.at += word.length;
+  whole(): Value {
+    const value = this.value('$', 0);
+    this.blanks();
+    if (this.at < this.text.length) throw this.error('$', 'text after the value');
     return value;
   }
 
-  private match(pattern: RegExp): RegExpExecArray | undefined {
-    pattern.lastIndex = this.at;
-    const match = pattern.exec(this.text);
-    if (match === null) return undefined;
-    this.at = pattern.lastIndex;
-    return match;
+  private error(path: string, what: string): RhaiError {
+    return fail(path, `${what} at offset ${this.at}`);
   }
 
-  private blank(): void {
-    this.match(BLANK);
+  private blanks(): void {
+    while (/[ \t\r\n]/.test(this.text.charAt(this.at))) this.at++;
   }
 
-  private skip(token: string): boolean {
-    this.blank();
-    if (this.text[this.at] !== token) return false;
-    this.at++;
+  private take(token: string): boolean {
+    if (!this.text.startsWith(token, this.at)) return false;
+    this.at += token.length;
     return true;
   }
 
-  private fail(what: string): RhaiError {
-    const where = this.path.length === 0 ? `character ${this.at + 1}` : this.path.join('.');
-    return new RhaiError('ErrorRuntime', { value: `not readable as JSON: ${what} (${where})` });
+  private value(path: string, depth: number): Value {
+    if (depth > DEPTH_MAX) throw this.error(path, `nested deeper than ${DEPTH_MAX}`);
+    this.blanks();
+    const c = this.text.charAt(this.at);
+    if (c === '{') return this.object(path, depth);
+    if (c === '[') return this.list(path, depth);
+    if (c === '"') return this.string(path);
+    if (this.take('null')) return null;
+    if (this.take('true')) return true;
+    if (this.take('false')) return false;
+    return this.number(path);
   }
+
+  private object(path: string, depth: number): Value {
+    this.at++;
+    const items = new Map<string, Value>();
+    this.blanks();
+    if (this.take('}')) return new RMap(items);
+    for (;;) {
+      this.blanks();
+      if (this.text.charAt(this.at) !== '"') throw this.error(path, 'a key must be a string');
+      const key = this.string(path);
+      if (items.has(key)) throw this.error(`${path}.${key}`, 'duplicate key');
+      this.blanks();
+      if (!this.take(':')) throw this.error(`${path}.${key}`, "expected ':'");
+      items.set(key, this.value(`${path}.${key}`, depth + 1));
+      this.blanks();
+      if (this.take('}')) return new RMap(items);
+      if (!this.take(',')) throw this.error(path, "expected ',' or '}'");
+    }
+  }
+
+  private list(path: string, depth: number): Value {
+    this.at++;
+    const items: Value[] = [];
+    this.blanks();
+    if (this.take(']')) return new RArray(items);
+    for (;;) {
+      items.push(this.value(`${path}[${items.length}]`, depth + 1));
+      this.blanks();
+      if (this.take(']')) return new RArray(items);
+      if (!this.take(',')) throw this.error(path, "expected ',' or ']'");
+    }
+  }
+
+  private string(path: string): string {
+    const end = /"(?:[^"\\]|\\.)*"/y;
+    end.lastIndex = this.at;
+    const match = end.exec(this.text);
+    if (!match) throw this.error(path, 'unterminated string');
+    let text: unknown;
+    try {
+      text = JSON.parse(match[0]);
+    } catch {
+      throw this.error(path, 'malformed string');
+    }
+    if (typeof text !== 'string' || !text.isWellFormed())
+      throw this.error(path, 'malformed string');
+    this.at += match[0].length;
+    return text;
+  }
+
+  private number(path: string): Value {
+    const shape = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+    shape.lastIndex = this.at;
+    const match = shape.exec(this.text);
+    if (!match) throw this.error(path, 'not a value');
+    const [text, fraction, exponent] = match;
+    if (fraction !== undefined || exponent !== undefined) {
+      const value = Number(text);
+      if (!Number.isFinite(value)) throw this.error(path, 'number too large for f64');
+      this.at += text.length;
+      return new Float(value);
+    }
+    const value = BigInt(text);
+    if (value > INT_MAX || value < INT_MIN) throw this.error(path, 'integer too large for i64');
+    this.at += text.length;
+    return makeInt(value);
+  }
+}
+
+/** The value of typed JSON text. Throws RhaiError naming the path. */
+export function fromJson(text: string): Value {
+  return new Reader(text).whole();
+}
+
+/** The original's `to_json`: maps only at the top, function pointers as names, nothing refused. */
+export function mapToJson(map: RMap): string {
+  const { items } = map;
+  const body = sortedKeys(items.keys()).map((k) => `${quoted(k)}:${loose(items.get(k) as Value)}`);
+  return `{${body.join(',')}}`;
+}
+
+function loose(value: Value): string {
+  if (value === null) return 'null';
+  if (value instanceof RMap) return mapToJson(value);
+  if (value instanceof RArray) return `[${value.items.map(loose).join(',')}]`;
+  if (value instanceof RBlob) return `[${value.bytes.join(',')}]`;
+  if (value instanceof FnPtr) {
+    if (value.curry.length === 0) return quoted(value.name);
+    const curry = value.curry.map((c) => loose(c instanceof Cell ? c.value : c));
+    return `[${[quoted(value.name), ...curry].join(',')}]`;
+  }
+  if (value instanceof Char) return `'${value.text}'`;
+  return debugText(value);
 }

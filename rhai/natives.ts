@@ -29,6 +29,10 @@ export interface NativeContext {
   checkSize(value: Value): void;
   /** A function pointer to what the name means where the call stands. */
   functionPointer(name: string): FnPtr;
+  /** How many arguments, besides the curried ones and `this`, a function pointer could take. */
+  arities(fn: FnPtr): number[];
+  /** The value of JSON text, as parse_json gives it. */
+  parseJson(text: string): Value;
   /** Counts work a native function does. */
   charge(operations: number): void;
 }
@@ -39,10 +43,22 @@ export class Callback {
   readonly args: (Value | Cell)[];
   /** The receiver, when there is one; afterwards its possibly changed value. */
   self: Value | undefined;
-  constructor(fn: FnPtr, args: (Value | Cell)[], self?: Value) {
+  /** Errors come back wrapped as errors in this function. */
+  readonly wrap: string | null;
+  /** Errors count as the result unit. */
+  readonly swallow: boolean;
+  constructor(
+    fn: FnPtr,
+    args: (Value | Cell)[],
+    self: Value | undefined,
+    wrap: string | null = null,
+    swallow = false,
+  ) {
     this.fn = fn;
     this.args = args;
     this.self = self;
+    this.wrap = wrap;
+    this.swallow = swallow;
   }
 }
 
@@ -124,6 +140,13 @@ export class NativeTable {
 
   has(name: string): boolean {
     return this.names.has(name);
+  }
+
+  /** The numbers of parameters functions of that name have. */
+  arities(name: string): number[] {
+    const found: number[] = [];
+    for (let n = 0; n <= 20; n++) if (this.byKey.has(`${name}/${n}`)) found.push(n);
+    return found;
   }
 
   /** Could a call change its first argument? */

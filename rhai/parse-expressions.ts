@@ -23,6 +23,7 @@ import {
   type Place,
   parseError,
   positionOf,
+  QUOTED_KEYS,
   reservedError,
   unexpected,
 } from './parse.ts';
@@ -335,7 +336,7 @@ function parseMap(p: Parser, outer: Place): Expr {
   for (;;) {
     if (p.match('}')) break;
     if (p.peek().type === 'eof') throw missingToken('}', why, p.here());
-    const key = mapKey(p, seen, why);
+    const key = mapKey(p, seen, why, (place.flags & QUOTED_KEYS) !== 0);
     p.expect(':', `to follow the property '${key.name}' in this object map literal`);
     if (max > 0 && entries.length >= max) {
       throw tooLarge('Number of properties in object map literal', max, p.here());
@@ -355,9 +356,10 @@ function parseMap(p: Parser, outer: Place): Expr {
   return { kind: 'map', entries, pos: place.pos };
 }
 
-function mapKey(p: Parser, seen: Set<string>, why: string): Name {
+function mapKey(p: Parser, seen: Set<string>, why: string, onlyQuoted: boolean): Name {
   const token = p.next();
   const pos = positionOf(token);
+  if (token.type === 'ident' && onlyQuoted) throw propertyExpected(pos);
   if (token.type === 'ident' || token.type === 'str') {
     if (seen.has(token.text)) {
       const message = `Duplicated property for object map literal: ${token.text}`;

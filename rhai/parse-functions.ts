@@ -13,6 +13,7 @@ import {
   type Place,
   parseError,
   positionOf,
+  QUOTED_KEYS,
   reservedError,
   type Scope,
 } from './parse.ts';
@@ -179,7 +180,7 @@ export function parseClosure(p: Parser, place: Place): Expr {
     p.deeper({
       ...place,
       ...p.allowed(false),
-      flags: IN_FN | IN_CLOSURE | (place.flags & ONLY_EXPRESSIONS),
+      flags: IN_FN | IN_CLOSURE | (place.flags & (ONLY_EXPRESSIONS | QUOTED_KEYS)),
     }),
   );
   p.pipeSeparates = pipes;

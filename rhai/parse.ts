@@ -24,6 +24,7 @@ export const IN_FN = 2;
 export const IN_CLOSURE = 4;
 export const BREAKABLE = 8;
 export const ONLY_EXPRESSIONS = 16;
+export const QUOTED_KEYS = 32;
 
 /** Where we are: nesting, what is allowed. Immutable; each construct makes the next one. */
 export interface Place {
@@ -103,10 +104,15 @@ export class Parser {
   private ahead: Token | null = null;
   private closureCount = 0;
 
-  constructor(source: string, settings: Settings, outer: OuterNames | null) {
+  constructor(
+    source: string,
+    settings: Settings,
+    outer: OuterNames | null,
+    json: 'no' | 'null' | 'strict' = 'no',
+  ) {
     this.source = source;
     this.settings = settings;
-    this.lexer = new Lexer(source, settings);
+    this.lexer = new Lexer(source, settings, json);
     this.outer = outer;
   }
 
@@ -258,12 +264,13 @@ export function parseExpression(
   source: string,
   settings: Settings,
   outer: OuterNames | null,
+  json: 'no' | 'null' | 'strict' = 'no',
 ): Script {
-  const parser = new Parser(source, settings, outer);
+  const parser = new Parser(source, settings, outer, json);
   const start = startPlace(parser);
   const place: Place = {
     ...start,
-    flags: GLOBAL | ONLY_EXPRESSIONS,
+    flags: GLOBAL | ONLY_EXPRESSIONS | (json === 'no' ? 0 : QUOTED_KEYS),
     allow: { ...start.allow, stmtExpr: false, loopExpr: false },
   };
   const expr = parseExpr(parser, place);

@@ -61,7 +61,7 @@ export interface Import {
   readonly module: Module;
 }
 
-export type FrameKind = 'main' | 'fn' | 'eval' | 'import' | 'native';
+export type FrameKind = 'main' | 'fn' | 'called' | 'eval' | 'import' | 'native';
 
 export class Frame {
   kind: FrameKind = 'fn';
@@ -104,6 +104,7 @@ export interface EngineSide {
   ): ((self: HostObject, property: string) => Value | Suspend | undefined) | null;
   compileEval(source: string, parent: Library): FnProto;
   compileModule(source: string, path: string): FnProto;
+  parseJson(text: string, hasNull: boolean): Value;
 }
 
 export type Stop =
@@ -151,6 +152,8 @@ export class MachineState implements NativeContext {
   readonly moduleOf = new Map<Library, Module>();
   readonly globals = new Map<Library, Map<string, Value>>();
   readonly locks: { readonly cell: Cell; readonly depth: number }[] = [];
+  /** A function of the script to call when its body has run. */
+  afterMain: { readonly name: string; readonly args: readonly Value[] } | null = null;
   moduleCount = 0;
   hook: StatementHook | null = null;
   /** Statement the debugger has already stopped at. */
@@ -234,6 +237,24 @@ export class MachineState implements NativeContext {
     }
     this.total = total;
     if (total > this.settings.maxTotalSize) throw tooLarge('Data of the script');
+  }
+
+  arities(fn: FnPtr): number[] {
+    const curried = fn.curry.length;
+    if (fn.fn) return [fn.fn.arity - curried];
+    const found = new Set<number>();
+    for (let l = fn.library; l; l = l.parent) {
+      for (const proto of l.functions.values()) {
+        if (proto.name === fn.name) found.add(proto.arity - curried);
+      }
+    }
+    // A native function takes `this` as its first argument.
+    for (const n of this.natives.arities(fn.name)) found.add(n - 1 - curried);
+    return [...found];
+  }
+
+  parseJson(text: string): Value {
+    return this.engine.parseJson(text, true);
   }
 
   functionPointer(name: string): FnPtr {

@@ -190,7 +190,11 @@ export class Lexer {
   private unaryNext = true;
   private inText = false;
 
-  constructor(source: string, settings: Settings) {
+  private readonly json: 'no' | 'null' | 'strict';
+
+  /** `json` reads the script grammar as parse_json does: `{` begins a map, `null` may be unit. */
+  constructor(source: string, settings: Settings, json: 'no' | 'null' | 'strict' = 'no') {
+    this.json = json;
     this.chars = /[\ud800-\udfff]/.test(source) ? Array.from(source) : source;
     this.settings = settings;
   }
@@ -204,6 +208,7 @@ export class Lexer {
     let token: Token;
     try {
       token = this.map(this.scan());
+      if (this.json !== 'no') token = this.mapJson(token);
     } catch (fault) {
       if (!(fault instanceof Fault)) throw fault;
       token = this.errorToken(fault.kind, fault.message, fault.line, fault.column);
@@ -261,6 +266,21 @@ export class Lexer {
     const literal = type === 'u-' ? '-' : type === 'u+' ? '+' : type;
     if (customOperators.has(literal)) return { ...token, type: 'custom', text: literal };
     if (disabledSymbols.has(literal)) return { ...token, type: 'reserved', text: literal };
+    return token;
+  }
+
+  private mapJson(token: Token): Token {
+    const { type, text, line, column } = token;
+    if (type === 'reserved' && text === 'null') {
+      if (this.json === 'null') return { ...token, type: '()' };
+      return this.errorToken('ImproperSymbol', "Invalid symbol encountered: 'null'", line, column);
+    }
+    if (type === '{') return { ...token, type: '#{' };
+    const what = type === 'interp' ? 'interpolated string' : type;
+    if (type === '()' || type === '#{' || type === 'interp') {
+      const message = `Invalid symbol encountered: '${what}'`;
+      return this.errorToken('ImproperSymbol', message, line, column);
+    }
     return token;
   }
 

@@ -1,0 +1,391 @@
+/** Arrays: those that change, those that look, those that call back, and sorting. */
+import { equals, order } from '../compare.ts';
+import { RhaiError } from '../errors.ts';
+import { Callback, type NativeContext, type NativeTable } from '../natives.ts';
+import {
+  copyValue,
+  type FnPtr,
+  type Int,
+  INT_MAX,
+  ownItems,
+  RArray,
+  type Range,
+  typeName,
+  type Value,
+} from '../values.ts';
+import { callMaker } from './callbacks.ts';
+import { property } from './core.ts';
+import { clamp, indexIn, startAndCount } from './ranges.ts';
+
+type Process = Generator<Callback, Value, Value>;
+
+const items = (value: Value | undefined): Value[] => (value as RArray).items;
+const own = (value: Value | undefined): Value[] => ownItems(value as RArray);
+
+function copies(list: readonly Value[]): RArray {
+  return new RArray(list.map(copyValue));
+}
+
+/** Gives an array other items, in place. */
+function refill(target: Value | undefined, list: Value[]): void {
+  const array = target as RArray;
+  array.items = list;
+  array.shared = false;
+}
+
+export function arrayFunctions(t: NativeTable): void {
+  property(t, 'len', 'a', ([a]) => items(a).length);
+  property(t, 'is_empty', 'a', ([a]) => items(a).length === 0);
+  t.def('get', '!ai', ([a, index]) => {
+    const [i] = clamp(items(a).length, index as Int, 0);
+    return copyValue(items(a)[i] ?? null);
+  });
+  t.def('set', '!ai*', ([a, index, value]) => {
+    const [i] = clamp(items(a).length, index as Int, 0);
+    if (i < items(a).length) own(a)[i] = copyValue(value as Value);
+    return null;
+  });
+  t.def('push', '!a*', ([a, value]) => {
+    own(a).push(value as Value);
+    return null;
+  });
+  t.def('append', '!aa', ([a, b]) => {
+    const more = items(b).map(copyValue);
+    const list = own(a);
+    for (const item of more) list.push(item);
+    return null;
+  });
+  t.def('insert', '!ai*', ([a, index, value]) => {
+    const [i] = clamp(items(a).length, index as Int, 0);
+    own(a).splice(i, 0, value as Value);
+    return null;
+  });
+  t.def('pad', '!ai*', ([a, size, value], context) => {
+    const missing = Number(size) - items(a).length;
+    if (missing <= 0) return null;
+    const max = context.settings.maxArraySize;
+    if ((max > 0 && (size as Int) > max) || (size as Int) > 200_000_000) {
+      throw new RhaiError('ErrorDataTooLarge', { name: 'Size of array/BLOB' });
+    }
+    context.charge(missing);
+    const list = own(a);
+    for (let i = 0; i < missing; i++) list.push(copyValue(value as Value));
+    return null;
+  });
+  t.def('pop', '!a', ([a]) => own(a).pop() ?? null);
+  t.def('shift', '!a', ([a]) => own(a).shift() ?? null);
+  t.def('remove', '!ai', ([a, index]) => {
+    const i = indexIn(items(a).length, index as Int);
+    return i < 0 ? null : (own(a).splice(i, 1)[0] ?? null);
+  });
+  t.def('clear', '!a', ([a]) => {
+    refill(a, []);
+    return null;
+  });
+  t.def('truncate', '!ai', ([a, size]) => {
+    const keep = (size as Int) <= 0 ? 0 : Number(size);
+    if (keep < items(a).length) own(a).length = keep;
+    return null;
+  });
+  t.def('chop', '!ai', ([a, size]) => {
+    const keep = (size as Int) <= 0 ? 0 : Number(size);
+    if (keep < items(a).length) own(a).splice(0, items(a).length - keep);
+    return null;
+  });
+  t.def('reverse', '!a', ([a]) => {
+    own(a).reverse();
+    return null;
+  });
+}
+
+function spliceItems(a: Value | undefined, start: Int, count: Int, replace: Value): Value {
+  const [from, n] = clamp(items(a).length, start, count);
+  const more = items(replace).map(copyValue);
+  const list = own(a);
+  refill(a, [...list.slice(0, from), ...more, ...list.slice(from + n)]);
+  return null;
+}
+
+function extractItems(a: Value | undefined, start: Int, count: Int): Value {
+  const [from, n] = clamp(items(a).length, start, count);
+  return copies(items(a).slice(from, from + n));
+}
+
+function drainItems(a: Value | undefined, start: Int, count: Int): Value {
+  if (count <= 0) return new RArray([]);
+  const [from, n] = clamp(items(a).length, start, count);
+  return new RArray(own(a).splice(from, n));
+}
+
+function retainItems(a: Value | undefined, start: Int, count: Int): Value {
+  if (items(a).length === 0 || count <= 0) return new RArray([]);
+  const [from, n] = clamp(items(a).length, start, count);
+  if (n === 0) return new RArray([]);
+  const list = own(a);
+  const drained = [...list.slice(0, from), ...list.slice(from + n)];
+  refill(a, list.slice(from, from + n));
+  return new RArray(drained);
+}
+
+export function arrayPartFunctions(t: NativeTable): void {
+  t.def('splice', '!aiia', ([a, from, n, b]) => spliceItems(a, from as Int, n as Int, b as Value));
+  t.def('splice', '!ara', ([a, r, b]) => spliceItems(a, ...startAndCount(r as Range), b as Value));
+  t.def('extract', '!aii', ([a, from, n]) => extractItems(a, from as Int, n as Int));
+  t.def('extract', '!ai', ([a, from]) => extractItems(a, from as Int, INT_MAX));
+  t.def('extract', '!ar', ([a, r]) => extractItems(a, ...startAndCount(r as Range)));
+  t.def('split', '!ai', ([a, index]) => {
+    const [from] = clamp(items(a).length, index as Int, INT_MAX);
+    return new RArray(own(a).splice(from));
+  });
+  t.def('drain', '!aii', ([a, from, n]) => drainItems(a, from as Int, n as Int));
+  t.def('drain', '!ar', ([a, r]) => drainItems(a, ...startAndCount(r as Range)));
+  t.def('retain', '!aii', ([a, from, n]) => retainItems(a, from as Int, n as Int));
+  t.def('retain', '!ar', ([a, r]) => retainItems(a, ...startAndCount(r as Range)));
+  t.def('contains', 'a*', ([a, value]) => find(items(a), value as Value, 0) >= 0);
+  t.def('index_of', 'a*', ([a, value]) => find(items(a), value as Value, 0));
+  t.def('index_of', 'a*i', ([a, value, from]) => {
+    const [start] = clamp(items(a).length, from as Int, 0);
+    return find(items(a), value as Value, start);
+  });
+  t.def('dedup', '!a', ([a]) => {
+    const kept: Value[] = [];
+    for (const item of items(a)) {
+      if (kept.length === 0 || equals(kept.at(-1) as Value, item) !== true) kept.push(item);
+    }
+    refill(a, (a as RArray).shared ? kept.map(copyValue) : kept);
+    return null;
+  });
+}
+
+/** As `==` finds it; comparing what has no `==` is an error. */
+function find(list: readonly Value[], value: Value, from: number): number {
+  for (let i = from; i < list.length; i++) {
+    const same = equals(list[i] as Value, value);
+    if (same === undefined) {
+      const name = `== (${typeName(list[i] as Value)}, ${typeName(value)})`;
+      throw new RhaiError('ErrorFunctionNotFound', { name });
+    }
+    if (same) return i;
+  }
+  return -1;
+}
+
+const ELEMENT = { plain: 0, extras: 1, elementAt: 0 } as const;
+
+function* mapProcess([a, f]: Value[], context: NativeContext): Process {
+  const call = callMaker(context, f as Value, { caller: 'map', ...ELEMENT });
+  const list = items(a);
+  const out: Value[] = [];
+  for (let i = 0; i < list.length; i++) out.push(yield call(copyValue(list[i] as Value), [], [i]));
+  return new RArray(out);
+}
+
+function* filterProcess([a, f]: Value[], context: NativeContext): Process {
+  const call = callMaker(context, f as Value, { caller: 'filter', ...ELEMENT });
+  const out: Value[] = [];
+  const list = items(a);
+  for (let i = 0; i < list.length; i++) {
+    const item = copyValue(list[i] as Value);
+    if ((yield call(item, [], [i])) === true) out.push(copyValue(item));
+  }
+  return new RArray(out);
+}
+
+function* forEachProcess([a, f]: Value[], context: NativeContext): Process {
+  const call = callMaker(context, f as Value, { caller: 'for_each', ...ELEMENT, elementAt: -1 });
+  for (let i = 0; i < items(a).length; i++) {
+    const callback = call(own(a)[i] as Value, [], [i]);
+    yield callback;
+    if (callback.self !== undefined) own(a)[i] = callback.self;
+  }
+  return null;
+}
+
+function* indexProcess([a, f, from = 0]: Value[], context: NativeContext): Process {
+  const call = callMaker(context, f as Value, { caller: 'index_of', ...ELEMENT });
+  const list = items(a);
+  const [start] = clamp(list.length, from as Int, 0);
+  for (let i = start; i < list.length; i++) {
+    if ((yield call(copyValue(list[i] as Value), [], [i])) === true) return i;
+  }
+  return -1;
+}
+
+function* findProcess(args: Value[], context: NativeContext): Process {
+  const list = items(args[0]);
+  const at = yield* indexProcess(args, context);
+  return (at as number) < 0 ? null : copyValue(list[at as number] as Value);
+}
+
+function* findMapProcess([a, f, from = 0]: Value[], context: NativeContext): Process {
+  const call = callMaker(context, f as Value, { caller: 'find_map', ...ELEMENT });
+  const list = items(a);
+  const [start] = clamp(list.length, from as Int, 0);
+  for (let i = start; i < list.length; i++) {
+    const value = yield call(copyValue(list[i] as Value), [], [i]);
+    if (value !== null) return value;
+  }
+  return null;
+}
+
+function testProcess(caller: string, stopOn: boolean) {
+  return function* ([a, f]: Value[], context: NativeContext): Process {
+    const call = callMaker(context, f as Value, { caller, ...ELEMENT });
+    const list = items(a);
+    for (let i = 0; i < list.length; i++) {
+      const yes = (yield call(copyValue(list[i] as Value), [], [i])) === true;
+      if (yes === stopOn) return stopOn;
+    }
+    return !stopOn;
+  };
+}
+
+function reduceProcess(caller: string, backwards: boolean) {
+  return function* ([a, f, initial = null]: Value[], context: NativeContext): Process {
+    const call = callMaker(context, f as Value, { caller, plain: 1, extras: 1, elementAt: 1 });
+    const list = items(a);
+    let result: Value = initial;
+    for (let n = 0; n < list.length; n++) {
+      const i = backwards ? list.length - 1 - n : n;
+      result = yield call(copyValue(list[i] as Value), [result], [i]);
+    }
+    return result;
+  };
+}
+
+function partProcess(caller: string, takes: boolean) {
+  return function* ([a, f]: Value[], context: NativeContext): Process {
+    const call = callMaker(context, f as Value, { caller, ...ELEMENT });
+    const kept: Value[] = [];
+    const taken: Value[] = [];
+    const list = own(a).slice();
+    for (let i = 0; i < list.length; i++) {
+      const callback = call(list[i] as Value, [], [i]);
+      const yes = (yield callback) === true;
+      const item = callback.self === undefined ? (list[i] as Value) : callback.self;
+      if (yes === takes) taken.push(item);
+      else kept.push(item);
+      refill(a, [...kept, ...list.slice(i + 1)]);
+    }
+    refill(a, kept);
+    return new RArray(taken);
+  };
+}
+
+function* zipProcess([a, b, f]: Value[], context: NativeContext): Process {
+  const call = callMaker(context, f as Value, {
+    caller: 'zip',
+    plain: 2,
+    extras: 1,
+    elementAt: -1,
+  });
+  const out: Value[] = [];
+  const n = Math.min(items(a).length, items(b).length);
+  for (let i = 0; i < n; i++) {
+    const pair = [copyValue(items(a)[i] as Value), copyValue(items(b)[i] as Value)];
+    out.push(yield call(undefined, pair, [i]));
+  }
+  return new RArray(out);
+}
+
+function* dedupProcess([a, f]: Value[], context: NativeContext): Process {
+  const fn = typeof f === 'string' ? context.functionPointer(f) : (f as FnPtr);
+  const kept: Value[] = [];
+  for (const item of own(a)) {
+    const last = kept.at(-1);
+    if (last !== undefined) {
+      const pair = [copyValue(last), copyValue(item)];
+      if ((yield new Callback(fn, pair, undefined, null, true)) === true) continue;
+    }
+    kept.push(item);
+  }
+  refill(a, kept);
+  return null;
+}
+
+export function arrayCallbackFunctions(t: NativeTable): void {
+  t.defProcess('map', 'aF as', mapProcess);
+  t.defProcess('filter', 'aF as', filterProcess);
+  t.defProcess('for_each', '!aF', forEachProcess);
+  t.defProcess('index_of', 'aF aFi', indexProcess);
+  t.defProcess('find', 'aF aFi', findProcess);
+  t.defProcess('find_map', 'aF aFi', findMapProcess);
+  t.defProcess('some', 'aF as', testProcess('some', true));
+  t.defProcess('all', 'aF as', testProcess('all', false));
+  t.defProcess('reduce', 'aF aF* as as*', reduceProcess('reduce', false));
+  t.defProcess('reduce_rev', 'aF aF* as as*', reduceProcess('reduce_rev', true));
+  t.defProcess('drain', '!aF', partProcess('drain', true));
+  t.defProcess('retain', '!aF', partProcess('retain', false));
+  t.defProcess('zip', 'aaF', zipProcess);
+  t.defProcess('dedup', '!aF !as', dedupProcess);
+  t.defProcess('sort sort_by', '!aF', function* ([a, f], context) {
+    const sorted = yield* mergeSort(own(a), f as FnPtr);
+    refill(a, sorted);
+    void context;
+    return null;
+  });
+  t.defProcess('order order_by', '!aF', function* ([a, f]) {
+    return new RArray(yield* mergeSort(items(a).map(copyValue), f as FnPtr));
+  });
+  t.def('sort', '!a', ([a]) => {
+    refill(a, sortPlain(own(a), 1));
+    return null;
+  });
+  t.def('sort_desc', '!a', ([a]) => {
+    refill(a, sortPlain(own(a), -1));
+    return null;
+  });
+  t.def('order', '!a', ([a]) => new RArray(sortPlain(items(a).map(copyValue), 1)));
+  t.def('order_desc', '!a', ([a]) => new RArray(sortPlain(items(a).map(copyValue), -1)));
+}
+
+/** What a comparer said: positive means the first belongs behind. */
+function verdict(result: Value): number {
+  if (typeof result === 'number' || typeof result === 'bigint') return Number(result);
+  if (typeof result === 'boolean') return result ? -1 : 1;
+  return 0;
+}
+
+/** A stable merge sort that can stop at each comparison; any comparer ends. */
+function* mergeSort(list: readonly Value[], fn: FnPtr): Generator<Callback, Value[], Value> {
+  let from = list.slice();
+  let to: Value[] = new Array(from.length);
+  for (let width = 1; width < from.length; width *= 2) {
+    for (let start = 0; start < from.length; start += 2 * width) {
+      const middle = Math.min(start + width, from.length);
+      const end = Math.min(start + 2 * width, from.length);
+      let i = start;
+      let j = middle;
+      for (let k = start; k < end; k++) {
+        let takeLeft = j >= end;
+        if (!takeLeft && i < middle) {
+          const pair = [copyValue(from[i] as Value), copyValue(from[j] as Value)];
+          takeLeft = verdict(yield new Callback(fn, pair, undefined, null, true)) <= 0;
+        }
+        to[k] = (takeLeft ? from[i++] : from[j++]) as Value;
+      }
+    }
+    [from, to] = [to, from];
+  }
+  return from;
+}
+
+/** The built-in order, for arrays of one orderable type. */
+function sortPlain(list: Value[], direction: 1 | -1): Value[] {
+  if (list.length <= 1) return list;
+  if (list.every((item) => typeof item === 'number')) {
+    const numbers = Float64Array.from(list as number[]).sort();
+    if (direction < 0) numbers.reverse();
+    return Array.from(numbers);
+  }
+  const type = typeName(list[0] as Value);
+  if (list.some((item) => typeName(item) !== type)) {
+    const name = 'elements of different types cannot be sorted';
+    throw new RhaiError('ErrorFunctionNotFound', { name });
+  }
+  if (!['i64', 'char', 'f64', 'string', 'bool', '()'].includes(type)) {
+    const name = `elements of ${type} cannot be sorted`;
+    throw new RhaiError('ErrorFunctionNotFound', { name });
+  }
+  return list.toSorted((x, y) => direction * (order(x, y) ?? 0));
+}
