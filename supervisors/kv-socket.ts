@@ -38,6 +38,10 @@ export async function serveKv(
   path: string,
   token: string = randomBytes(32).toString('hex'),
 ): Promise<KvSocketServer> {
+  if (Buffer.byteLength(path) > PATH_BYTES_MAX) {
+    const message = `the path of the kv socket has more than ${PATH_BYTES_MAX} bytes: ${path}`;
+    throw new HeroError('usage', message, { fix: 'use a data folder with a shorter path' });
+  }
   const writes = new Writes();
   const server = createServer((request, response) => {
     void answer(bus, writes, token, request, response);

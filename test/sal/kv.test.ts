@@ -197,6 +197,11 @@ test('kv - a supervisor that restarts is waited for, an abort is not', async () 
   await assert.rejects(run('get', '{"key":"k"}'), fails('not_allowed'));
 });
 
+test('kv - a socket path the system cannot take is named', async () => {
+  const path = join(folder, 'x'.repeat(120));
+  await assert.rejects(serveKv({} as Bus, path), fails('usage'));
+});
+
 test('kv - only this user opens the socket, only with its token, only for a principal', async () => {
   assert.equal(statSync(server.path).mode & 0o777, 0o600);
   registry = new Registry([kvFamily({ path: server.path, token: 'guess' })]);
