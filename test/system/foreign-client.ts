@@ -133,7 +133,7 @@ export async function follow(
     const message = await nats.request(
       `$JS.API.CONSUMER.MSG.NEXT.${stream}.${consumer}`,
       JSON.stringify(pull),
-      { timeout: 8_000 },
+      { timeout: 8_000, noMux: true },
     );
     if (message.headers?.code) continue;
     entries.push({ subject: message.subject, body: message.json() });
