@@ -167,6 +167,11 @@ export class Intake {
       message.term(`not a pack: ${error.issues[0]?.message ?? ''}`);
       return undefined;
     }
+    if (new Set(pack.jobs.map(({ n }) => n)).size < pack.jobs.length) {
+      this.stats.garbage++;
+      message.term('not a pack: a job stands in it twice');
+      return undefined;
+    }
     // The writer of a message chooses its subject and its body; both must tell the same.
     const expected = subjects.jobs(pack.context, work.class, pack.node);
     if (message.subject !== expected || pack.context !== context || pack.node !== bus.address) {

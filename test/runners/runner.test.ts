@@ -295,11 +295,12 @@ test('runner - garbage and misplaced packs end for good, with a count', async ()
   const alien = pack([job(0)], 'p1', { context: 'beta' });
   bus.deliver(subject, Buffer.from('{'));
   bus.deliver(subject, Buffer.from('{"v":1}'));
+  bus.deliver(subject, Buffer.from(JSON.stringify(pack([job(0), job(0)]))));
   bus.deliver(subject, Buffer.from(JSON.stringify(other)));
   bus.deliver(subject, Buffer.from(JSON.stringify(alien)));
   await until('all ended', () => bus.delivered.every(({ fate }) => fate === 'term'));
   const { garbage, misplaced } = runner.stats();
-  assert.deepEqual({ garbage, misplaced }, { garbage: 2, misplaced: 2 });
+  assert.deepEqual({ garbage, misplaced }, { garbage: 3, misplaced: 2 });
   assert.equal(hand.runs.length, 0);
 });
 
