@@ -9,6 +9,7 @@
  */
 import {
   createInbox,
+  errors,
   headers as makeHeaders,
   type Msg,
   type MsgHdrs,
@@ -157,7 +158,7 @@ export function mapNatsError(thrown: unknown, subject: string): HeroError {
 /** Nobody listens on the subject: told at once, unlike somebody who does not answer. */
 export function isNobodyThere(error: unknown): boolean {
   for (let at = error; at instanceof Error; at = at.cause) {
-    if (at.name === 'NoRespondersError') return true;
+    if (at instanceof errors.NoRespondersError) return true;
   }
   return false;
 }
