@@ -39,6 +39,14 @@ function seedText(seed: Uint8Array): Uint8Array {
   return Buffer.from(base32(Buffer.concat([body, crc16(body)])));
 }
 
+/** The 32 bytes in an nkey seed's text. */
+export function seedOf(text: string): Uint8Array {
+  let bits = '';
+  for (const letter of text.trim()) bits += B32.indexOf(letter).toString(2).padStart(5, '0');
+  const bytes = (bits.match(/.{8}/g) ?? []).map((eight) => Number.parseInt(eight, 2));
+  return Uint8Array.from(bytes.slice(2, 34));
+}
+
 export function seal(payload: object | Buffer, type: string, ...keys: Key[]): Buffer {
   const bytes = Buffer.isBuffer(payload) ? payload : Buffer.from(JSON.stringify(payload));
   const head = `DSSEv1 ${type.length} ${type} ${bytes.length} `;
