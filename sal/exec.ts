@@ -11,7 +11,7 @@
  *   X3 the first reason to end a command is the one reported;
  *   X4 while `onLines` is busy its stream is not read, so a fast writer waits and loses nothing.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { execa } from 'execa';
@@ -59,7 +59,10 @@ const GROUP_GONE_MS = 1000;
 
 /** Reads the word that opens the gate from descriptor 3, then becomes the command. */
 const GATE = 'read -r go <&3 || exit 125; unset go; exec 3<&-; exec "$@"';
-const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find((file) => existsSync(file));
+/** Busybox has a setpriv too, without this option. */
+const SETPRIV = ['/usr/bin/setpriv', '/bin/setpriv'].find(
+  (file) => existsSync(file) && !realpathSync(file).endsWith('/busybox'),
+);
 /** The kernel ends a direct child with its parent, before the guardian comes to it. */
 const WITH_PARENT = SETPRIV === undefined ? [] : [SETPRIV, '--pdeathsig', 'KILL', '--'];
 
