@@ -102,14 +102,14 @@ export const OP = {
   GLOBALSET: 86, // k r
   ISDEF: 87, // r r       name text
   ISSHARED: 88, // r r
-  CONSTCHECK: 89, // k     assignment to a constant that may be undefined
+  CONSTCHECK: 89, // k r    assignment to a constant that may be undefined
   VARCHECK: 90, // n
   ERROR: 91, // k
   FNREF: 92, // r k       a function pointer by name
   CALLCAP: 93, // k r r   function or site, window, destination, with the caller's scope
   IMPORTEND: 94, // n      leaves a block with n imports
   STEP: 95, // breakpoint
-  SPAN: 96, // not used
+  EXTRAS: 96, // r n    notes (0) or cuts back to (1) the variables evals have added
   LOCKCELL: 97, // r n
   CONSTCELL: 98, // r      marks a cell as holding a constant
 } as const;
@@ -185,7 +185,12 @@ export class FnProto {
   /** An empty body: calling it costs no level. */
   empty = false;
   /** Variables of the outermost block, for scopes that outlive the run. */
-  globals: { readonly name: string; readonly slot: number; readonly constant: boolean }[] = [];
+  globals: {
+    readonly name: string;
+    readonly slot: number;
+    readonly constant: boolean;
+    readonly start: number;
+  }[] = [];
 
   constructor(
     name: string,

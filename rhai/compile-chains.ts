@@ -191,6 +191,13 @@ export function compileChain(c: FnCompiler, expr: ChainExpr, dst: number, owned:
       anyOptional = true;
       units.push(c.jump(OP.JUNIT, current));
     }
+    const shared = isMethod(step) && step.name === 'is_shared' && step.args.length === 0;
+    if (shared && i === 0 && base.kind === 'variable' && cellSlot(c, base) >= 0) {
+      c.emit(OP.ISSHARED, lastTemp, cellSlot(c, base));
+      current = lastTemp;
+      hasWay = false;
+      return;
+    }
     if (isMethod(step)) {
       const window = plan.windows.get(step) as number;
       const changes = mayReplace(c, step);
@@ -273,7 +280,8 @@ export function assignChain(c: FnCompiler, stmt: AssignStmt, value: number): voi
   const last = path.at(-1) as Via;
   if (base.kind === 'variable' && base.decl?.constant) {
     c.at(base.pos);
-    c.emit(OP.CONSTCHECK, c.constant(base.name));
+    const keyed = last.step.kind === 'index' ? -1 : last.register;
+    c.emit(OP.CONSTCHECK, c.constant(base.name), keyed);
   }
   let result = value;
   if (stmt.op !== '') {

@@ -346,7 +346,9 @@ function compileCall(c: FnCompiler, expr: CallExpr, dst: number): void {
     compileQualified(c, expr, dst);
     return;
   }
-  if (!expr.capture && !expr.operator && compileKeyword(c, expr, dst)) return;
+  if (!expr.operator && (!expr.capture || expr.name === 'call')) {
+    if (compileKeyword(c, expr, dst)) return;
+  }
   const argc = expr.args.length;
   const fn = expr.operator ? null : c.unit.library.find(functionKey(expr.name, argc, null));
   const window = c.take();
@@ -377,10 +379,12 @@ function compileNative(c: FnCompiler, expr: CallExpr, window: number, dst: numbe
   const argc = args.length;
   const [first, ...rest] = args;
   const changes = c.unit.natives.mayMutate(name, argc);
+  // Shared variables and constants are copied instead.
   const byRef =
     changes &&
     first !== undefined &&
-    (first.kind === 'this' || (first.kind === 'variable' && first.namespace.length === 0));
+    (first.kind === 'this' ||
+      (first.kind === 'variable' && first.decl?.constant !== true && cellSlot(c, first) < 0));
   const constant = first?.kind === 'variable' && first.decl?.constant === true;
   const site = makeSite(c, name, argc, { operator: expr.operator, byRef: byRef && !constant });
   if (first === undefined) {

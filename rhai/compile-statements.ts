@@ -121,10 +121,13 @@ export function compileStatement(c: FnCompiler, stmt: Stmt, dst: number): void {
 function compileBlock(c: FnCompiler, block: BlockStmt, dst: number): void {
   const mark = c.next;
   const { depth } = c;
+  const extras = c.dynamic ? c.take() : -1;
+  if (extras >= 0) c.emit(OP.EXTRAS, extras, 0);
   block.body.forEach((stmt, i) => {
     compileStatement(c, stmt, i === block.body.length - 1 ? dst : -1);
   });
   if (block.body.length === 0) unit(c, dst);
+  if (extras >= 0) c.emit(OP.EXTRAS, extras, 1);
   if (block.body.some((s) => s.kind === 'import')) {
     c.emit(OP.IMPORTEND, block.body.filter((s) => s.kind === 'import').length);
   }
@@ -384,7 +387,7 @@ function compileLet(c: FnCompiler, stmt: LetStmt): void {
     c.declare(decl);
     c.depth++;
     if (c.isMain && stmt.atGlobal) {
-      c.proto.globals.push({ name: decl.name, slot, constant: stmt.constant });
+      c.proto.globals.push({ name: decl.name, slot, constant: stmt.constant, start: c.pc });
     }
     variableLimit(c, c.depth, stmt.namePos);
     if (decl.captured) c.emit(OP.NEWCELL, slot);
@@ -402,7 +405,8 @@ function compileLet(c: FnCompiler, stmt: LetStmt): void {
     c.drop(mark);
     const globals = c.proto.globals;
     const known = globals.findIndex((g) => g.slot === slot);
-    if (known >= 0) globals[known] = { name: decl.name, slot, constant: stmt.constant };
+    if (known >= 0)
+      globals[known] = { ...(globals[known] as (typeof globals)[number]), constant: stmt.constant };
   }
   exportAndRecord(c, stmt, decl.slot);
 }
@@ -430,10 +434,10 @@ function compileAssign(c: FnCompiler, stmt: AssignStmt): void {
     return;
   }
   if (target.kind === 'this') {
-    const value = ownedOperand(c, stmt.value);
     const current = c.take();
     c.at(target.pos);
     c.emit(OP.THIS, current);
+    const value = ownedOperand(c, stmt.value);
     if (op === '') c.emit(OP.MOVE, 0, value);
     else {
       c.at(stmt.pos);
@@ -497,7 +501,7 @@ function assignElsewhere(c: FnCompiler, stmt: AssignStmt): void {
     const current = c.take();
     compileInto(c, target, current, false);
     c.at(target.pos);
-    c.emit(OP.CONSTCHECK, c.constant(target.name));
+    c.emit(OP.CONSTCHECK, c.constant(target.name), -1);
     return;
   }
   if (op === '') {
@@ -566,7 +570,7 @@ function compileTry(c: FnCompiler, stmt: TryStmt): void {
 function compileImport(c: FnCompiler, stmt: ImportStmt): void {
   const path = ownedOperand(c, stmt.path);
   const window = c.take();
-  c.at(stmt.pos);
+  c.at(startOf(stmt.path));
   c.emit(OP.IMPORT, c.constant(stmt.alias), path, window);
 }
 

@@ -9,6 +9,7 @@ import { asError, enterCode } from './frames.ts';
 import { DEFAULT_SETTINGS, type Settings } from './limits.ts';
 import { rejectMachine, resumeMachine, runMachine } from './machine.ts';
 import { masksOf, type NativeTable } from './natives.ts';
+import { optimise } from './optimise.ts';
 import { parseExpression, parseScript } from './parse.ts';
 import { type EngineSide, MachineState, NameScope, type Stop } from './state.ts';
 import { standardLibrary } from './stdlib/standard.ts';
@@ -95,29 +96,29 @@ export class VirtualMachine implements Machine {
 
   /** The scope as the script leaves it: what it was given, then the script's outermost variables. */
   scope(): ScopeEntry[] {
-    const { state, main } = this;
-    const entries = state.scope.variables.map(
-      ({ name, cell, constant }): ScopeEntry => ({ name, value: cell.value, constant }),
-    );
-    for (const { name, slot, constant } of main.globals) {
-      const value = state.regs[slot] as Value | Cell | undefined;
-      if (value === undefined) continue;
-      entries.push({ name, value: value instanceof Cell ? value.value : value, constant });
-    }
-    return entries;
+    return this.keepScope().variables.map(({ name, cell, constant }) => ({
+      name,
+      value: cell.value,
+      constant,
+    }));
   }
 
   /** The scope for a following script, captured variables still shared. */
   keepScope(): NameScope {
     const { state, main } = this;
-    const variables = [...state.scope.variables];
-    for (const { name, slot, constant } of main.globals) {
-      const value = state.regs[slot] as Value | Cell | undefined;
-      if (value === undefined) continue;
-      const cell = value instanceof Cell ? value : new Cell(value);
-      variables.push({ name, cell, constant });
-    }
-    return new NameScope(variables);
+    const frame = state.frames[0];
+    const reached = frame?.pc ?? 0;
+    const own = main.globals
+      .filter((g) => g.start <= reached && state.regs[g.slot] !== undefined)
+      .map(({ name, slot, constant, start }) => {
+        const value = state.regs[slot] as Value | Cell;
+        const cell = value instanceof Cell ? value : new Cell(value);
+        return { name, cell, constant, at: start };
+      });
+    // Variables that evals added stand between the script's own, by where they were added.
+    const added = (frame?.extras ?? []).map((v) => ({ ...v, at: v.at ?? 0 }));
+    const all = [...own, ...added].toSorted((a, b) => a.at - b.at);
+    return new NameScope([...state.scope.variables, ...all]);
   }
 }
 
@@ -210,6 +211,7 @@ export class Engine implements EngineSide {
       const outer = scope ? { variables } : null;
       const parse = expression ? parseExpression : parseScript;
       const script = parse(source, this.settings, outer);
+      optimise(script, this.settings, outer);
       return compileScript(script, this.settings, this.natives, { debug });
     } catch (thrown) {
       throw asError(thrown);
@@ -219,11 +221,13 @@ export class Engine implements EngineSide {
   compileEval(source: string, parent: Library): FnProto {
     const settings = { ...this.settings, strictVariables: false };
     const script = parseScript(source, settings, null);
+    optimise(script, settings, null);
     return compileScript(script, settings, this.natives, { parent, mode: 'eval' });
   }
 
   compileModule(source: string, path: string): FnProto {
     const script = parseScript(source, this.settings, null);
+    optimise(script, this.settings, null);
     return compileScript(script, this.settings, this.natives, { path });
   }
 

@@ -245,7 +245,10 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
     const replaced = handle(m, frame, pc, error);
     if (replaced === null) return null;
     error = replaced;
-    if (m.depth === 0) break;
+    if (m.depth === 0) {
+      frame.pc = pc;
+      break;
+    }
     popFrame(m);
     error = leave(m, frame, error);
   }

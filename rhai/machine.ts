@@ -493,6 +493,7 @@ function loop(m: MachineState): void {
             regs[bp + dst] = value;
             continue;
           }
+          frame.pc = pc;
           returnSpecial(m, value);
           if (m.outcome !== null) return;
           break;

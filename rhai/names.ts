@@ -8,7 +8,7 @@ import { mismatch, RhaiError } from './errors.ts';
 import { enterCode, enterFunction, freeWindow } from './frames.ts';
 import { moduleVariable } from './modules.ts';
 import { type Frame, type MachineState, NameScope, type ScopeVariable } from './state.ts';
-import { Cell, copyValue, FnPtr, type Value } from './values.ts';
+import { Cell, copyValue, FnPtr, RMap, type Value } from './values.ts';
 
 function flat(value: Value | Cell): Value {
   return value instanceof Cell ? value.value : value;
@@ -87,8 +87,15 @@ export function scopeOf(m: MachineState, frame: Frame, pc: number): NameScope {
   return new NameScope(variables, frame.extras);
 }
 
-function declare(frame: Frame, name: string, value: Value, constant: boolean): void {
-  const variable: ScopeVariable = { name, cell: new Cell(value), constant };
+function declare(
+  m: MachineState,
+  frame: Frame,
+  name: string,
+  value: Value,
+  constant: boolean,
+): void {
+  const at = m.frames[0]?.pc ?? 0;
+  const variable: ScopeVariable = { name, cell: new Cell(value), constant, at };
   frame.outer?.variables.push(variable);
   frame.outer?.additions?.push(variable);
 }
@@ -180,7 +187,8 @@ function globalConstant(m: MachineState, frame: Frame, name: string): Value {
 }
 
 function recordGlobal(m: MachineState, frame: Frame, name: string, value: Value): void {
-  const { library } = frame.proto as FnProto;
+  let { library } = frame.proto as FnProto;
+  while (library.parent) library = library.parent;
   let table = m.globals.get(library);
   if (!table) {
     table = new Map();
@@ -247,7 +255,7 @@ export function runRare(m: MachineState, op: number, frame: Frame, pc: number): 
       if (b < 0) {
         const name = consts[a] as string;
         if (frame.extras) frame.extras = frame.extras.filter((v) => v.name !== name);
-      } else declare(frame, consts[a] as string, flat(regs[bp + b] as Value), d === 1);
+      } else declare(m, frame, consts[a] as string, flat(regs[bp + b] as Value), d === 1);
       return pc + 4;
     case OP.CLOSURE: {
       const first = bp + d;
@@ -289,6 +297,8 @@ export function runRare(m: MachineState, op: number, frame: Frame, pc: number): 
       return pc + 3;
     }
     case OP.CONSTCHECK:
+      // What is no map has no property to set: a clearer error follows.
+      if (b >= 0 && !(regs[bp + b] instanceof RMap)) return pc + 3;
       throw new RhaiError('ErrorAssignmentToConstant', { name: consts[a] as string });
     case OP.VARCHECK: {
       const count = a + (frame.outer?.variables.length ?? 0);
@@ -311,6 +321,11 @@ export function runRare(m: MachineState, op: number, frame: Frame, pc: number): 
       return pc + 2;
     case OP.STEP:
       return step(m, frame, pc);
+    case OP.EXTRAS:
+      frame.extras ??= [];
+      if (b === 0) regs[bp + a] = frame.extras.length;
+      else frame.extras.length = Math.min(frame.extras.length, regs[bp + a] as number);
+      return pc + 3;
     case OP.LOCKCELL: {
       const cell = regs[bp + a] as unknown as Cell;
       if (b === 1) {

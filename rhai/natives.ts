@@ -13,6 +13,7 @@ import {
   type Cell,
   Float,
   FnPtr,
+  type Int,
   RArray,
   Range,
   RBlob,
@@ -31,6 +32,8 @@ export interface NativeContext {
   functionPointer(name: string): FnPtr;
   /** How many arguments, besides the curried ones and `this`, a function pointer could take. */
   arities(fn: FnPtr): number[];
+  /** Is there a script function of that name and arity? */
+  isFunction(name: string, argc: Int, thisType: string | null): boolean;
   /** The value of JSON text, as parse_json gives it. */
   parseJson(text: string): Value;
   /** Counts work a native function does. */

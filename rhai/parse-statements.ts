@@ -365,14 +365,18 @@ export function literalValue(expr: Expr): Value | undefined {
   switch (expr.kind) {
     case 'const':
       return expr.value;
-    case 'array':
-      return isConstant(expr)
-        ? new RArray(expr.items.map((item) => literalValue(item) as Value))
-        : undefined;
-    case 'map':
-      return isConstant(expr)
-        ? new RMap(new Map(expr.entries.map((e) => [e.key.name, literalValue(e.value) as Value])))
-        : undefined;
+    case 'array': {
+      const items = expr.items.map(literalValue);
+      return items.every((item) => item !== undefined) ? new RArray(items as Value[]) : undefined;
+    }
+    case 'map': {
+      const values = expr.entries.map((e): [string, Value | undefined] => [
+        e.key.name,
+        literalValue(e.value),
+      ]);
+      if (values.some(([, value]) => value === undefined)) return undefined;
+      return new RMap(new Map(values as [string, Value][]));
+    }
     case 'interpolated':
       return isConstant(expr)
         ? expr.segments.map((s) => displayText(literalValue(s) as Value)).join('')
@@ -397,7 +401,7 @@ export function literalValue(expr: Expr): Value | undefined {
   }
 }
 
-function caseValues(p: Parser, place: Place, seenRange: { value: boolean }): Value[] {
+function caseExprs(p: Parser, place: Place): Expr[] {
   const exprs: Expr[] = [];
   do {
     const outer = p.pipeSeparates;
@@ -411,6 +415,11 @@ function caseValues(p: Parser, place: Place, seenRange: { value: boolean }): Val
       p.pipeSeparates = outer;
     }
   } while (p.match('|'));
+  return exprs;
+}
+
+/** The values of a case; checked only when its arm has been read, as the original does. */
+function caseValues(exprs: readonly Expr[], seenRange: { value: boolean }): Value[] {
   return exprs.map((expr) => {
     const value = literalValue(expr);
     if (value === undefined) {
@@ -447,7 +456,7 @@ export function parseSwitch(p: Parser, outer: Place): Stmt {
         defaultPos,
       );
     }
-    let values: Value[] = [];
+    let exprs: Expr[] = [];
     let guard: Expr | null = null;
     if (token.type === '_') {
       defaultPos = positionOf(p.next());
@@ -456,13 +465,13 @@ export function parseSwitch(p: Parser, outer: Place): Stmt {
         throw parseError('WrongSwitchCaseCondition', message, p.here());
       }
     } else {
-      values = caseValues(p, place, seenRange);
+      exprs = caseExprs(p, place);
       if (p.match('if')) guard = condition(p, place);
     }
     p.expect('=>', 'in this switch case');
     const body =
       (place.flags & ONLY_EXPRESSIONS) !== 0 ? onlyExpr(p, place) : parseStatement(p, place);
-    cases.push({ values, guard, body });
+    cases.push({ values: caseValues(exprs, seenRange), guard, body });
     const after = p.peek();
     if (after.type === ',') p.next();
     else if (after.type === 'eof') throw missingToken(')', why, positionOf(after));

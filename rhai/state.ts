@@ -8,7 +8,8 @@ import { NO_POSITION, type Position, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import type { Callback, NativeContext, NativeTable } from './natives.ts';
 import { dataSizes } from './sizes.ts';
-import { Cell, FnPtr, type HostObject, type Value } from './values.ts';
+import { functionKey } from './parse-functions.ts';
+import { Cell, FnPtr, type HostObject, type Int, type Value } from './values.ts';
 import type { Suspend } from './suspend.ts';
 import { isIdentifier, isReserved, KEYWORDS } from './tokens.ts';
 
@@ -17,6 +18,8 @@ export interface ScopeVariable {
   readonly name: string;
   readonly cell: Cell;
   constant: boolean;
+  /** Where in the code an eval added it. */
+  readonly at?: number;
 }
 
 /** Variables by name, the last one wins. New ones of an eval go to `additions` too. */
@@ -251,6 +254,12 @@ export class MachineState implements NativeContext {
     // A native function takes `this` as its first argument.
     for (const n of this.natives.arities(fn.name)) found.add(n - 1 - curried);
     return [...found];
+  }
+
+  isFunction(name: string, argc: Int, thisType: string | null): boolean {
+    const type = thisType === 'int' ? 'i64' : thisType === 'float' ? 'f64' : thisType;
+    const key = functionKey(name, Number(argc), type);
+    return this.frames.slice(0, this.depth + 1).some((f) => f.proto?.library.find(key));
   }
 
   parseJson(text: string): Value {

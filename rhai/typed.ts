@@ -27,17 +27,25 @@ function floatJson(value: number): number | string {
   return Number.isFinite(value) ? value : plainFloat(value);
 }
 
-export function toTyped(value: Value): Typed {
+/** Nesting that is still written; a closure may hold itself. */
+const DEPTH_MAX = 100;
+
+export function toTyped(value: Value, depth = 0): Typed {
+  if (depth > DEPTH_MAX) return { type: 'other', value: '…' };
   if (value === null) return { type: 'unit' };
   if (typeof value === 'boolean') return { type: 'bool', value };
   if (isInt(value)) return { type: 'i64', value: String(value) };
   if (typeof value === 'string') return { type: 'string', value };
   if (value instanceof Float) return { type: 'f64', value: floatJson(value.value) };
   if (value instanceof Char) return { type: 'char', value: value.text };
-  if (value instanceof RArray) return { type: 'array', value: value.items.map(toTyped) };
+  if (value instanceof RArray)
+    return { type: 'array', value: value.items.map((v) => toTyped(v, depth + 1)) };
   if (value instanceof RMap) {
     const { items } = value;
-    const entries = sortedKeys(items.keys()).map((k) => [k, toTyped(items.get(k) ?? null)]);
+    const entries = sortedKeys(items.keys()).map((k) => [
+      k,
+      toTyped(items.get(k) ?? null, depth + 1),
+    ]);
     return { type: 'map', value: entries };
   }
   if (value instanceof RBlob) {
@@ -49,7 +57,7 @@ export function toTyped(value: Value): Typed {
     return { type, value: [String(value.start), String(value.end)] };
   }
   if (value instanceof FnPtr) {
-    const curry = value.curry.map((c) => toTyped(c instanceof Cell ? c.value : c));
+    const curry = value.curry.map((c) => toTyped(c instanceof Cell ? c.value : c, depth + 20));
     return { type: 'Fn', value: value.name, curry };
   }
   if (value instanceof Timestamp) return { type: 'other', value: 'timestamp' };

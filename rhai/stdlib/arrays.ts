@@ -202,6 +202,10 @@ function* forEachProcess([a, f]: Value[], context: NativeContext): Process {
 }
 
 function* indexProcess([a, f, from = 0]: Value[], context: NativeContext): Process {
+  // A string names a function here, or else is what is looked for.
+  if (typeof f === 'string' && !isFunctionName(f, context)) {
+    return find(items(a), f, clamp(items(a).length, from as Int, 0)[0]);
+  }
   const call = callMaker(context, f as Value, { caller: 'index_of', ...ELEMENT });
   const list = items(a);
   const [start] = clamp(list.length, from as Int, 0);
@@ -209,6 +213,10 @@ function* indexProcess([a, f, from = 0]: Value[], context: NativeContext): Proce
     if ((yield call(copyValue(list[i] as Value), [], [i])) === true) return i;
   }
   return -1;
+}
+
+function isFunctionName(name: string, context: NativeContext): boolean {
+  return [0, 1, 2].some((argc) => context.isFunction(name, argc, null));
 }
 
 function* findProcess(args: Value[], context: NativeContext): Process {
@@ -307,7 +315,7 @@ export function arrayCallbackFunctions(t: NativeTable): void {
   t.defProcess('map', 'aF as', mapProcess);
   t.defProcess('filter', 'aF as', filterProcess);
   t.defProcess('for_each', '!aF', forEachProcess);
-  t.defProcess('index_of', 'aF aFi', indexProcess);
+  t.defProcess('index_of', 'aF aFi as asi', indexProcess);
   t.defProcess('find', 'aF aFi', findProcess);
   t.defProcess('find_map', 'aF aFi', findMapProcess);
   t.defProcess('some', 'aF as', testProcess('some', true));

@@ -1,5 +1,5 @@
 /** Functions of every type: text, print and debug, type_of, tags, exit; function pointers; time. */
-import { arithmeticError, RhaiError } from '../errors.ts';
+import { arithmeticError, mismatch, RhaiError } from '../errors.ts';
 import type { NativeTable } from '../natives.ts';
 import { ExitSignal } from '../state.ts';
 import { debugText, displayText } from '../text.ts';
@@ -48,6 +48,18 @@ function setTag(args: Value[]): Value {
 export function coreFunctions(t: NativeTable): void {
   t.def('type_of', '*', ([value]) => typeName(value as Value));
   t.def('is_shared', '*', () => false);
+  t.def('Fn', '*', ([name]) => {
+    throw mismatch('string', typeName(name as Value));
+  });
+  t.def('curry', '**', ([fn]) => {
+    throw mismatch('Fn', typeName(fn as Value));
+  });
+  t.def('is_def_fn', 'si', ([name, argc], context) =>
+    context.isFunction(name as string, argc as Int, null),
+  );
+  t.def('is_def_fn', 'ssi', ([type, name, argc], context) =>
+    context.isFunction(name as string, argc as Int, type as string),
+  );
   t.def('Fn', 's', ([name], context) => context.functionPointer(name as string));
   for (let extra = 1; extra <= 16; extra++) {
     t.def('curry', `F${'*'.repeat(extra)}`, ([fn, ...more]) => {
