@@ -40,7 +40,7 @@ type Item = {
   reject: (reason: Error) => void;
 };
 
-export class NotReported extends Error {
+class NotReported extends Error {
   override readonly name = 'NotReported';
 }
 

@@ -29,7 +29,7 @@ const DEBIAN_PACKAGES: Record<string, string> = {
   tar: 'tar',
 };
 
-export function missingTool(cmd: string, cause?: unknown): HeroError {
+function missingTool(cmd: string, cause?: unknown): HeroError {
   const debian = Object.hasOwn(DEBIAN_PACKAGES, cmd) ? DEBIAN_PACKAGES[cmd] : undefined;
   const where = debian === undefined ? '' : ` (Debian package ${debian})`;
   return new HeroError('missing_tool', `${cmd} is not installed on this node${where}`, {

@@ -7,7 +7,7 @@ export function payloadOf<T>(schema: z.ZodType<T>, { spec }: PackedJob): T {
   return parsed(schema, spec.payload, spec.kind);
 }
 
-export function parsed<T>(schema: z.ZodType<T>, value: unknown, what: string): T {
+function parsed<T>(schema: z.ZodType<T>, value: unknown, what: string): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const [issue] = result.error.issues;

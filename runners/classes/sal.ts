@@ -8,7 +8,7 @@ import { parseStrict, stringifyTyped } from '../../schemas/json.ts';
 import type { RunnerClass } from './class.ts';
 import { payloadOf } from './payload.ts';
 
-export const SAL_VALUE_BYTES_MAX = 64 * 1024;
+const SAL_VALUE_BYTES_MAX = 64 * 1024;
 
 export function salClass(registry: Registry): RunnerClass {
   return {
