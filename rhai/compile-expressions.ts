@@ -205,7 +205,10 @@ export function compileVariable(
     const path = expr.namespace.map((n) => n.name);
     if (path.length === 1 && path[0] === 'global') {
       c.emit(OP.GLOBALGET, dst, c.constant(expr.name));
-    } else c.emit(OP.MODULEGET, dst, c.constant([...path, expr.name]));
+    } else {
+      c.at(expr.namespace[0]?.pos ?? expr.pos);
+      c.emit(OP.MODULEGET, dst, c.constant([...path, expr.name]));
+    }
     if (owned) c.emit(OP.COPY, dst, dst);
     return;
   }
@@ -419,7 +422,7 @@ export function storeVariable(c: FnCompiler, target: VariableExpr, register: num
 function compileQualified(c: FnCompiler, expr: CallExpr, dst: number): void {
   const window = c.take();
   compileArgs(c, expr.args);
-  c.at(expr.pos);
+  c.at(expr.namespace[0]?.pos ?? expr.pos);
   const namespace = expr.namespace.map((n) => n.name);
   const site = makeSite(c, expr.name, expr.args.length, { namespace });
   c.emit(OP.CALLN, c.constant(site), window, dst);

@@ -257,7 +257,7 @@ function compileWhile(c: FnCompiler, stmt: WhileStmt, dst: number): void {
     compileStatement(c, stmt.body, -1);
   });
   c.patch(loop.continues);
-  c.at(stmt.pos);
+  c.at(stmt.body.pos);
   c.emit(OP.LOOP, top, cost);
   c.patch(exits);
   c.patch(loop.breaks);
@@ -280,7 +280,7 @@ function compileDo(c: FnCompiler, stmt: DoStmt, dst: number): void {
       c.drop(mark);
     } else exits = jumpIfFalse(c, stmt.cond);
   });
-  c.at(stmt.pos);
+  c.at(stmt.body.pos);
   c.emit(OP.LOOP, top, cost);
   c.patch(exits);
   c.patch(loop.breaks);
@@ -324,7 +324,7 @@ function compileFor(c: FnCompiler, stmt: ForStmt, dst: number): void {
     compileStatement(c, stmt.body, -1);
   });
   c.patch(loop.continues);
-  c.at(stmt.pos);
+  c.at(stmt.body.pos);
   c.emit(OP.LOOP, top, cost);
   c.patch(exit);
   c.patch(loop.breaks);

@@ -296,7 +296,8 @@ export function prettyError(error: RhaiError, source: string): string {
   const lines = source.split('\n');
   let deepest: RhaiError = error;
   while (deepest.inner) deepest = deepest.inner;
-  const at = deepest.position.line === 0 ? error.position : deepest.position;
+  const top = deepest.callStack[0]?.position ?? error.callStack[0]?.position ?? NO_POSITION;
+  const at = deepest.position.line === 0 ? top : deepest.position;
   const message = describe(error);
   const line = lines[at.line - 1];
   if (at.line === 0 || line === undefined) return message;

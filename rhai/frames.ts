@@ -2,7 +2,7 @@
  * Frames: entering a script function, returning from special calls, unwinding on errors.
  * Which function a call means is calls.ts.
  */
-import { type FnProto, positionAt } from './bytecode.ts';
+import { type FnProto, OP, positionAt } from './bytecode.ts';
 import {
   errorToMap,
   isCatchable,
@@ -239,7 +239,7 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
       continue;
     }
     const pc = pcOf(m, frame);
-    if (error.position.line === 0 && !hasNoPosition(error)) {
+    if (error.position.line === 0 && !isUnplaced(error, frame.proto.code[pc] ?? 0)) {
       error.position = positionAt(frame.proto, pc);
     }
     const replaced = handle(m, frame, pc, error);
@@ -255,9 +255,13 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
   return { state: 'failed', error };
 }
 
-/** Errors made while the script was compiled carry no position. */
-function hasNoPosition(error: RhaiError): boolean {
-  return error.kind === 'ErrorInFunctionCall' && error.details.name !== 'eval' && false;
+/**
+ * The original gives arithmetic errors of its built-in binary operators no position; the call stack
+ * has it, and so has `prettyError`.
+ */
+function isUnplaced(error: RhaiError, op: number): boolean {
+  if (error.kind !== 'ErrorArithmetic') return false;
+  return (op >= OP.ADD && op <= OP.BINARY) || (op >= OP.JLTF && op <= OP.JNEIF);
 }
 
 /** Null when a handler takes the error; else the error, or the one it stands for. */
@@ -270,7 +274,10 @@ function handle(m: MachineState, frame: Frame, pc: number, error: RhaiError): Rh
     if (handler.target < 0) {
       // Inside a catch block: `throw` without a value throws the caught error again.
       if (current.kind === 'ErrorRuntime' && current.details.value === null) {
-        current = m.regs[register + 1] as unknown as RhaiError;
+        const caught = m.regs[register + 1] as unknown as RhaiError;
+        const again = new RhaiError(caught.kind, caught.details, current.position);
+        again.callStack = caught.callStack;
+        current = again;
       }
       continue;
     }
