@@ -2,8 +2,9 @@
  * Who may do what on the bus: the keys of the operator and the accounts, and the user JWTs the ledger
  * issues with them (DESIGN 3, reference/bus.md 1-3).
  *
- * Accounts: `SYS`; `HB`, where everything lives; `LEDGER`, where only the ledger answers `hb.ledger.*`,
- * imported into HB. The import is what lets the server vouch for the caller (`callerOf`).
+ * Accounts: `SYS`; `HB`, where everything lives; `LEDGER`, where only the control plane is: its buckets,
+ * and the answers to `hb.ledger.*`, imported into HB. The import is what lets the server vouch for the
+ * caller (`callerOf`).
  *
  * K1 A principal publishes only where its own address, context or bucket stands in the subject.
  * K2 Nobody but the control plane may create a consumer: its deliver subject would be a way around K1.
@@ -115,7 +116,7 @@ export async function makeTrust(keys: BusKeys): Promise<ServerTrust> {
   const service = { name: 'ledger', subject: subjects.ledgerAll, type: 'service' as const };
   const system = await account('SYS', keys.system, { limits: ACCOUNT_LIMITS });
   const ledger = await account('LEDGER', keys.ledger, {
-    limits: ACCOUNT_LIMITS,
+    limits: { ...ACCOUNT_LIMITS, ...JETSTREAM_LIMITS },
     exports: [{ ...service, response_type: 'Singleton' }],
   });
   const main = await account('HB', keys.account, {
@@ -168,6 +169,8 @@ export function callerOf(headerValues: readonly string[]): Principal | undefined
  * node answer it without a right to write into the inboxes of users.
  */
 export const CONTROL_INBOX = '_INBOX_C';
+/** Of the connection to the ledger's account. */
+export const LEDGER_INBOX = '_INBOX_L';
 export function inboxPrefix(kind: 'control' | 'node' | 'user', principal: Principal): string {
   return kind === 'control' ? `${CONTROL_INBOX}.${principal}` : `_INBOX_${principal}`;
 }
@@ -184,7 +187,7 @@ export type Issuer = {
   node(principal: Principal, rights: NodeRights, issue?: Issue): Promise<string>;
   /** Everything: coord, ledger and roster. Such a connection answers no request (K3). */
   control(principal: Principal, issue?: Issue): Promise<string>;
-  /** The ledger's second connection, in its own account: answers `hb.ledger.*` and nothing else. */
+  /** The control plane's second connection, in its own account: its buckets, and `hb.ledger.*`. */
   ledgerService(principal: Principal, issue?: Issue): Promise<string>;
   /** A bearer token for who has no registration yet: challenge and register only. */
   guest(): Promise<string>;
@@ -351,9 +354,15 @@ function controlRights(): Permissions {
   return { pub: { allow: ['>'] }, sub: { allow: ['>'] } };
 }
 
+/**
+ * The control plane in its own account. `_R_` is where the server takes answers that go back over the
+ * import: a request from outside can name no other reply here.
+ */
 function ledgerRights(): Permissions {
-  // `_R_` is where the server takes the answers that go back over the import.
-  return { pub: { allow: ['_R_.>'] }, sub: { allow: [subjects.ledgerAll] } };
+  return {
+    pub: { allow: ['_R_.>', '$KV.>', '$JS.API.>'] },
+    sub: { allow: [subjects.ledgerAll, 'hb.kv.>', `${LEDGER_INBOX}.>`] },
+  };
 }
 
 function joinRights(principal: Principal): Permissions {

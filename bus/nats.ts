@@ -3,7 +3,8 @@
  *
  * Three kinds, by what their credentials allow. `control` (coord, ledger, roster) reads streams directly and
  * makes consumers, also for others; `node` and `user` get theirs from the ledger and read through them.
- * A control connection may open a second one in the ledger's account, over which `hb.ledger.*` is answered.
+ * A control connection opens a second one in the ledger's account: for the control plane's own buckets, and
+ * to answer `hb.ledger.*`.
  *
  * What each part does stands in its file: log, jobs, kv, blobs, connect, credentials, streams.
  */
@@ -14,18 +15,18 @@ import { HeroError } from '../schemas/errors.ts';
 import type { Address, ContextName, FlowRef, Incarnation, Principal } from '../schemas/ids.ts';
 import { ConsumerReply, LedgerReply, type QueueRequest } from '../schemas/ledger.ts';
 import { makeBlobs, type Blobs } from './blobs.ts';
-import type { Bus, Incoming, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
+import type { Bus, Incoming, Kv, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
 import { makeClock, type BusClock } from './clock.ts';
 import { connect, type Connection } from './connect.ts';
 import { makeFollower, makeQueueConsumer, type FollowerSpec, type QueueSpec } from './consumers.ts';
-import { callerOf, inboxPrefix, REQUEST_INFO_HEADER } from './credentials.ts';
+import { callerOf, inboxPrefix, LEDGER_INBOX, REQUEST_INFO_HEADER } from './credentials.ts';
 import { consumerRange, directRange, type RangeReader } from './follow.ts';
 import type { Identity } from './identity.ts';
 import { callApi, isNobodyThere, request } from './jetstream.ts';
 import { consumeQueue, publishQueued } from './jobs.ts';
 import { openKv } from './kv.ts';
 import { makeFlowLog } from './log.ts';
-import { ensureBus, ensureContext, ensureUserBucket } from './streams.ts';
+import { ensureBus, ensureContext, ensurePrivate, ensureUserBucket, isPrivate } from './streams.ts';
 import { consumers, streams, subjects } from './subjects.ts';
 
 export type NatsBusOptions = {
@@ -35,7 +36,7 @@ export type NatsBusOptions = {
   incarnation: Incarnation;
   /** The user JWT, asked at each connect: bus/credentials.ts, `Issuer`. */
   jwt: () => string;
-  /** Control only: the JWT of `Issuer.ledgerService`, for who answers `hb.ledger.*`. */
+  /** Control only: the JWT of `Issuer.ledgerService`, for the private buckets and `hb.ledger.*`. */
   ledgerJwt?: () => string;
   name?: string;
   ca?: string;
@@ -87,7 +88,7 @@ export async function openNatsBus(options: NatsBusOptions): Promise<NatsBus> {
       : await connect({
           ...base,
           as: { key: identity, jwt: ledgerJwt },
-          inboxPrefix: '_INBOX_L',
+          inboxPrefix: LEDGER_INBOX,
         }).catch(async (error: unknown) => {
           await main.close();
           throw error;
@@ -137,7 +138,7 @@ function assemble(
     blobs: makeBlobs(nats),
     admin: makeAdmin(parts),
     nats,
-    kv: (bucket) => openKv({ nats, link, clock, bucket, writeId: () => writeId(parts) }),
+    kv: (bucket) => openBucket(parts, bucket),
     stored: (stream, filter) => stored(nats, streams[stream], filter),
     now: () => clock.now(),
     publish: (subject, body) => publishHint(nats, subject, body),
@@ -148,6 +149,16 @@ function assemble(
       await Promise.all([main.close(), ledger?.close()]);
     },
   };
+}
+
+/** The control plane's own buckets are where nobody else is (bus/streams.ts). */
+function openBucket(parts: Parts, bucket: string): Kv {
+  const connection = isPrivate(bucket) ? parts.ledger : parts.main;
+  if (connection === undefined) {
+    throw new HeroError('not_allowed', `${bucket} belongs to the control plane`);
+  }
+  const { nats, link } = connection;
+  return openKv({ nats, link, clock: parts.clock, bucket, writeId: () => writeId(parts) });
 }
 
 async function* stored(
@@ -335,13 +346,16 @@ function queueSpec(queue: QueueName, node: Address): QueueSpec {
   }
 }
 
-function makeAdmin({ kind, main, durability = 'fsync' }: Parts): BusAdmin {
+function makeAdmin({ kind, main, ledger, durability = 'fsync' }: Parts): BusAdmin {
   const control = () => {
     if (kind === 'control') return main.nats;
     throw new HeroError('not_allowed', 'only the control plane makes streams and consumers');
   };
   return {
-    ensureBus: async () => ensureBus(control(), durability),
+    ensureBus: async () => {
+      await ensureBus(control(), durability);
+      if (ledger !== undefined) await ensurePrivate(ledger.nats, durability);
+    },
     ensureContext: async (context) => ensureContext(control(), context, durability),
     ensureUserBucket: async (address) => ensureUserBucket(control(), address, durability),
     follower: async (spec) => makeFollower(control(), spec),

@@ -10,16 +10,28 @@ import type { Address, ContextName } from '../schemas/ids.ts';
 import { callApi, ServerRefusal } from './jetstream.ts';
 import { streams, subjects } from './subjects.ts';
 
-/** Buckets that only the control plane writes. */
-export const PROTECTED_BUCKETS = [
+/**
+ * Buckets of the control plane alone. They live in the ledger's account, where nobody else has a
+ * connection: in the shared one, whoever may publish anything can have an acknowledgement or an answer
+ * stored in them by naming their subject as the reply (reference/bus.md H3; tried: one message replaced
+ * a context's record).
+ */
+export const PRIVATE_BUCKETS = [
   'ledger_principals',
   'ledger_contexts',
   'ledger_grants',
   'ledger_tokens',
   'ledger_meta',
-  'roster',
   'open_flows',
 ] as const;
+
+export const isPrivate = (bucket: string) => PRIVATE_BUCKETS.some((name) => name === bucket);
+
+/** Written by the control plane, read by nodes and users. */
+const PUBLIC_BUCKETS = ['roster'] as const;
+
+/** Nobody but the control plane writes these. */
+export const PROTECTED_BUCKETS = [...PRIVATE_BUCKETS, ...PUBLIC_BUCKETS];
 
 export const userBucket = (address: Address) => `user_${address}`;
 export const bucketStream = (bucket: string) => `KV_${bucket}`;
@@ -167,11 +179,19 @@ async function streamConfig(nats: NatsConnection, name: string): Promise<Setting
   }
 }
 
+/** What everybody shares: in the main account. */
 export async function ensureBus(nats: NatsConnection, durability: Durability): Promise<void> {
   for (const definition of busStreams(durability)) await ensureStream(nats, definition);
-  for (const bucket of PROTECTED_BUCKETS) {
+  for (const bucket of PUBLIC_BUCKETS) {
+    await ensureStream(nats, bucketDefinition(bucket, durability));
+  }
+}
+
+/** What only the control plane sees: over its connection to the ledger's account. */
+export async function ensurePrivate(ledger: NatsConnection, durability: Durability): Promise<void> {
+  for (const bucket of PRIVATE_BUCKETS) {
     const history = bucket.startsWith('ledger_') ? 16 : 1;
-    await ensureStream(nats, bucketDefinition(bucket, durability, history));
+    await ensureStream(ledger, bucketDefinition(bucket, durability, history));
   }
 }
 

@@ -236,6 +236,26 @@ describe('credentials - what a node may not do', () => {
   });
 });
 
+describe('credentials - answers as a weapon', () => {
+  it('cannot have an answer or an acknowledgement stored among the ledger records', async () => {
+    await control.admin.ensureBus();
+    const contexts = control.kv('ledger_contexts');
+    const revision = await contexts.put('acme', { good: true });
+    const serving = control.subscribe('hb.ledger.*', (message) => message.reply?.({ ok: {} }));
+    await control.request('hb.ledger.ready', {});
+    for (const subject of ['hb.ledger.x', 'hb.deploy.acme', `$KV.user_${alice.address}.k`]) {
+      asAlice.nats.publish(subject, '{}', { reply: '$KV.ledger_contexts.acme' });
+    }
+    await request(asAlice.nats, 'hb.ledger.x', '{}', { timeoutMs: 2_000 });
+    await request(asAlice.nats, 'hb.deploy.acme', '{}', { timeoutMs: 2_000 });
+    const entry = await contexts.get('acme');
+    assert.deepEqual([entry?.value, entry?.revision], [{ good: true }, revision]);
+    serving.stop();
+    const plain = await nodeBus(bus);
+    assert.throws(() => plain.kv('ledger_contexts'), { code: 'not_allowed' });
+  });
+});
+
 describe('credentials - who asks the ledger', () => {
   it('is named by the server, whatever the caller claims', async () => {
     const asked: { caller: string | undefined; subject: string }[] = [];
