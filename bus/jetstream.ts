@@ -186,20 +186,25 @@ export async function readLast(
   timeoutMs: number,
 ): Promise<Stored | undefined> {
   const api = `$JS.API.DIRECT.GET.${stream}.${subject}`;
-  return directReply(await request(nats, api, NO_DATA, { timeoutMs }));
+  return readAgain(timeoutMs, async (leftMs) =>
+    directReply(await request(nats, api, NO_DATA, { timeoutMs: leftMs })),
+  );
 }
 
-/** The first message from `seq` on under a filter. Needs the right to read the whole stream. */
-export async function readNext(
-  nats: NatsConnection,
-  stream: string,
-  filter: string,
-  seq: number,
-  timeoutMs: number,
-): Promise<Stored | undefined> {
-  const body = JSON.stringify({ seq, next_by_subj: filter });
-  const reply = await request(nats, `$JS.API.DIRECT.GET.${stream}`, body, { timeoutMs });
-  return directReply(reply);
+const READ_AGAIN_MS = 20;
+
+/** A read changes nothing, so one whose connection was lost is made again, while there is time. */
+async function readAgain<T>(timeoutMs: number, read: (leftMs: number) => Promise<T>): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    try {
+      return await read(Math.max(1, deadline - performance.now()));
+    } catch (error) {
+      const unreachable = error instanceof HeroError && error.code === 'unreachable';
+      if (!unreachable || performance.now() + READ_AGAIN_MS > deadline) throw error;
+      await new Promise((resolve) => setTimeout(resolve, READ_AGAIN_MS));
+    }
+  }
 }
 
 function directReply(message: Msg): Stored | undefined {
@@ -274,7 +279,9 @@ export async function* readLastOfAll(
   const subjects = await subjectsUnder(nats, stream, filter);
   for (let at = 0; at < subjects.length; at += SUBJECTS_AT_ONCE) {
     const multi_last = subjects.slice(at, at + SUBJECTS_AT_ONCE);
-    const { messages } = await readBatch(nats, stream, { multi_last, batch: SUBJECTS_AT_ONCE });
+    const { messages } = await readAgain(STALL_MS, () =>
+      readBatch(nats, stream, { multi_last, batch: SUBJECTS_AT_ONCE }),
+    );
     yield* messages;
   }
 }
@@ -287,7 +294,9 @@ async function subjectsUnder(
   const found: string[] = [];
   for (;;) {
     const query = { subjects_filter: filter, offset: found.length };
-    const info = await callApi(nats, `STREAM.INFO.${stream}`, query, STALL_MS);
+    const info = await readAgain(STALL_MS, (leftMs) =>
+      callApi(nats, `STREAM.INFO.${stream}`, query, leftMs),
+    );
     const state = info['state'] as { subjects?: Record<string, number> } | undefined;
     const page = Object.keys(state?.subjects ?? {});
     found.push(...page);

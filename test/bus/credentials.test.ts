@@ -345,7 +345,7 @@ describe('credentials - who asks the ledger', () => {
 describe('credentials - tokens', () => {
   it('refuses a token with another seed, of another signer, or past its time', async () => {
     const foreign = await startRealBus();
-    bus.onClose(foreign.close);
+    bus.onClose(() => foreign.close());
     const rights = { executes: ['acme'], reads: [] };
     const good = await bus.issuer.user(alice.principal, rights);
     const bad: [string, string, Identity][] = [

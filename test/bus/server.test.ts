@@ -145,7 +145,7 @@ describe('server - a child of its process', () => {
 describe('server - killed and started again', () => {
   it('comes back on its port with what was acknowledged, and connections with it', async () => {
     const bus = await startRealBus({ contexts: ['acme'] });
-    cleanups.push(bus.close);
+    cleanups.push(() => bus.close());
     const { controlConnection, server } = bus;
     const states: boolean[] = [];
     controlConnection.link.onChange(({ up }) => states.push(up));
