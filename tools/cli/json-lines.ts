@@ -15,7 +15,7 @@ const NEWLINE = 0x0a;
 export async function answerLines(
   input: Readable,
   output: Writable,
-  runCase: (testCase: unknown) => object,
+  runCase: (testCase: object) => object,
 ): Promise<void> {
   for await (const line of splitLines(input, LINE_BYTES_MAX)) {
     const text = line === 'too long' ? line : line.toString();
@@ -24,12 +24,14 @@ export async function answerLines(
   }
 }
 
-function answerTo(line: string, runCase: (testCase: unknown) => object): string {
+function answerTo(line: string, runCase: (testCase: object) => object): string {
   let id: unknown = null;
   try {
     if (line === 'too long') throw new RangeError(`a line has more than ${LINE_BYTES_MAX} bytes`);
-    const testCase = JSON.parse(line) as { id?: unknown } | null;
-    id = testCase?.id ?? null;
+    const testCase: unknown = JSON.parse(line);
+    if (testCase === null || typeof testCase !== 'object')
+      throw new TypeError('a case is an object');
+    if ('id' in testCase) id = testCase.id;
     return JSON.stringify(runCase(testCase));
   } catch (error) {
     // A fault of the line or of the engine: told like any error, so that the stream goes on.

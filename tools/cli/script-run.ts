@@ -7,6 +7,7 @@
 import type { Command } from 'commander';
 import { SCRIPT_LIMITS } from '../../actors/flow/derive.ts';
 import { Engine, prettyError, RhaiError, runtimeError, type Value } from '../../rhai/engine.ts';
+import { runCase } from '../../rhai/conformance.ts';
 import { fromJson, toJson } from '../../rhai/json.ts';
 import { RMap } from '../../rhai/values.ts';
 import { HeroError } from '../../schemas/errors.ts';
@@ -14,9 +15,10 @@ import { exactJson, stringifyTyped } from '../../schemas/json.ts';
 import { collect, parseArgs } from './arguments.ts';
 import { usage } from './failure.ts';
 import { readScript } from './files.ts';
+import { answerLines } from './json-lines.ts';
 import { globals, print, printJson, say, valueText, withExample } from './output.ts';
 
-type RunOptions = { arg?: string[] };
+type RunOptions = { arg?: string[]; jsonLines?: boolean };
 
 /** Spawning and asking: there is nobody to do it. */
 const NEEDS_BUS =
@@ -30,11 +32,22 @@ export function registerScriptRun(script: Command): void {
     )
     .argument('[file]', 'the script; - reads it from standard input')
     .option('--arg <k=v>', 'an argument: k=v a string, k:=json typed; may be repeated', collect)
+    .option('--json-lines', 'cases from standard input, one a line, and as many answers')
     .action(async (path: string | undefined, options: RunOptions, self: Command) => {
+      if (options.jsonLines) {
+        if (path !== undefined && path !== '-') {
+          throw usage('--json-lines reads its cases from standard input, not from a file');
+        }
+        return answerLines(process.stdin, process.stdout, runCase);
+      }
       if (path === undefined) throw usage('which script? name its file, or - for standard input');
       return runScript(path, options, globals(self).json ?? false);
     });
-  withExample(command, 'herobus script run sums.rhai --arg n:=10');
+  withExample(
+    command,
+    'herobus script run sums.rhai --arg n:=10',
+    'herobus script run --json-lines < cases.jsonl',
+  );
 }
 
 async function runScript(path: string, options: RunOptions, json: boolean): Promise<void> {
