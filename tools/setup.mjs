@@ -91,6 +91,12 @@ function lastLines(text) {
   return text.split('\n').slice(-6).join('\n       ');
 }
 
+/** The one line of apt's output that says what went wrong. */
+function aptReason(/** @type {string} */ output) {
+  const lines = output.split('\n').map((line) => line.trim());
+  return lines.find((line) => line.startsWith('E: ')) ?? lines.at(-1) ?? '';
+}
+
 /** @param {string} file */
 function digestOf(file) {
   return createHash('sha256').update(readFileSync(file)).digest('hex');
@@ -305,7 +311,7 @@ function unpackFrom(mirror, suite) {
   const start = Date.now();
   const limits = { cwd: dir, timeout: APT_TIMEOUT_MS };
   const update = run('apt-get', [...apt, 'update', '-q'], limits);
-  if (!update.ok || /^E: /m.test(update.output)) return `${suite}: ${lastLines(update.output)}`;
+  if (!update.ok || /^E: /m.test(update.output)) return `${suite}: ${aptReason(update.output)}`;
   const fetched = /Fetched ([\d.,]+ \S+)/.exec(update.output)?.[1] ?? 'index';
   say(`index of ${suite} (${fetched}) in ${seconds(start)}`);
   const offered = offeredVersion(apt, dir);
@@ -314,7 +320,7 @@ function unpackFrom(mirror, suite) {
   const startDownload = Date.now();
   const download = run('apt-get', [...apt, 'download', '-q', 'nats-server'], limits);
   const deb = readdirSync(dir).find((name) => name.endsWith('.deb'));
-  if (!download.ok || deb === undefined) return `${suite}: ${lastLines(download.output)}`;
+  if (!download.ok || deb === undefined) return `${suite}: ${aptReason(download.output)}`;
   const mebibytes = (statSync(join(dir, deb)).size / (1 << 20)).toFixed(1);
   say(`nats-server ${offered.text} (${mebibytes} MiB) in ${seconds(startDownload)}`);
   const unpack = run('dpkg-deb', ['-x', join(dir, deb), join(dir, 'root')]);
@@ -340,7 +346,7 @@ function ensureServer() {
     const system = osRelease().PRETTY_NAME ?? process.platform;
     const why =
       missing.length > 0
-        ? `it is unpacked from Debian's archive, and ${missing.join(', ')} is not here (${system})`
+        ? `it is unpacked from Debian's archive, and ${missing.join(', ')} cannot be found (${system})`
         : `no Debian archive stands in the sources of apt (${system})`;
     throw new SetupError({ what, why, fix });
   }
