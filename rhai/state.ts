@@ -7,11 +7,14 @@ import { type FnProto, type Library, positionAt } from './bytecode.ts';
 import { NO_POSITION, type Position, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import type { Callback, NativeContext, NativeTable } from './natives.ts';
-import { dataSizes } from './sizes.ts';
+import { dataSizes, Measure, ownSize } from './sizes.ts';
 import { functionKey } from './parse-functions.ts';
 import { Cell, FnPtr, type HostObject, type Int, type Value } from './values.ts';
 import type { Suspend } from './suspend.ts';
 import { isIdentifier, isReserved, KEYWORDS } from './tokens.ts';
+
+/** Beyond so many nested values a value is too large without being measured to its end. */
+const MEASURED_STEPS_MAX = 16_777_216;
 
 /** A variable that is found by name: of the host's scope, of an eval, of a captured scope. */
 export interface ScopeVariable {
@@ -162,6 +165,7 @@ export class MachineState implements NativeContext {
   /** Statement the debugger has already stopped at. */
   steppedAt = -1;
   private total = 0;
+  private readonly measure = new Measure();
 
   constructor(engine: EngineSide, scope: NameScope) {
     this.engine = engine;
@@ -214,12 +218,13 @@ export class MachineState implements NativeContext {
   checkSize(value: Value): void {
     const { maxStringSize, maxArraySize, maxMapSize, maxTotalSize } = this.settings;
     if (typeof value !== 'string' && (typeof value !== 'object' || value === null)) return;
-    const sizes = dataSizes(value);
+    const measured = this.measure.of(value, this.ops);
+    const sizes = measured ?? ownSize(value);
     const tooLarge = (name: string): RhaiError => new RhaiError('ErrorDataTooLarge', { name });
     if (maxStringSize > 0 && sizes.text > maxStringSize) throw tooLarge('Length of string');
     if (maxArraySize > 0 && sizes.items > maxArraySize) throw tooLarge('Size of array/BLOB');
     if (maxMapSize > 0 && sizes.entries > maxMapSize) throw tooLarge('Size of object map');
-    if (maxTotalSize > 0) {
+    if (maxTotalSize > 0 && measured !== undefined) {
       this.total += sizes.text + (sizes.items + sizes.entries) * 16;
       if (this.total > maxTotalSize) this.countTotal(tooLarge);
     }
@@ -234,7 +239,8 @@ export class MachineState implements NativeContext {
       const value = this.regs[i] as Value | Cell | undefined;
       const inner = value instanceof Cell ? value.value : value;
       if (typeof inner === 'string' || (typeof inner === 'object' && inner !== null)) {
-        const sizes = dataSizes(inner as Value);
+        const sizes = dataSizes(inner as Value, MEASURED_STEPS_MAX);
+        if (sizes === undefined) throw tooLarge('Data of the script');
         total += sizes.text + (sizes.items + sizes.entries) * 16;
       }
     }
