@@ -235,9 +235,12 @@ function setText(text: string, index: Value, value: Value): Value {
   const i = position(list.length, at);
   if (i < 0) throw bounds('ErrorStringBounds', list.length, at);
   if (!(value instanceof Char)) throw mismatch('char', typeName(value));
-  if (typeof list === 'string') return list.slice(0, i) + value.text + list.slice(i + 1);
+  // The original writes a negative index counted from the front: `s[-1] = c` changes s[1].
+  const to = at < 0 ? Math.abs(Number(at)) : i;
+  if (to >= list.length) return text;
+  if (typeof list === 'string') return list.slice(0, to) + value.text + list.slice(to + 1);
   const copy = list.slice();
-  copy[i] = value.text;
+  copy[to] = value.text;
   return copy.join('');
 }
 

@@ -117,7 +117,8 @@ export function stepProcess(m: MachineState, input: Value, first = false): void 
 
 /** The result of a process's call, or undefined when a frame was pushed or the machine waits. */
 function callBack(m: MachineState, call: Callback): Value | undefined {
-  const args = [...call.fn.curry, ...call.args];
+  const { curry } = call.fn;
+  const args = curry.length === 0 ? call.args : [...curry, ...call.args];
   m.charge(1);
   const proto = scriptTarget(m, call.fn, args.length, call.self);
   if (proto) {

@@ -104,7 +104,12 @@ export function equals(a: Value, b: Value): boolean | undefined {
   }
   if (a instanceof RArray) return b instanceof RArray && arraysEqual(a, b);
   if (a instanceof RMap) return b instanceof RMap && mapsEqual(a, b);
-  if (a instanceof RBlob || a instanceof Range) return sameValue(a, b);
+  if (a instanceof RBlob) return b instanceof Char ? undefined : sameValue(a, b);
+  if (a instanceof Range) {
+    // The original has no `==` for ranges of the two kinds, only `!=`.
+    if (b instanceof Range && a.inclusive !== b.inclusive) return undefined;
+    return sameValue(a, b);
+  }
   if (a instanceof Timestamp) return b instanceof Timestamp && a.seconds === b.seconds;
   if (a instanceof FnPtr) return b instanceof FnPtr ? undefined : false;
   if (a instanceof HostObject) {

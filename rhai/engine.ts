@@ -4,13 +4,14 @@
  */
 import type { FnProto, Library } from './bytecode.ts';
 import { compileScript } from './compile.ts';
-import { type Position, RhaiError } from './errors.ts';
+import { NO_POSITION, type Position, RhaiError } from './errors.ts';
 import { asError, enterCode } from './frames.ts';
 import { DEFAULT_SETTINGS, type Settings } from './limits.ts';
 import { rejectMachine, resumeMachine, runMachine } from './machine.ts';
 import { masksOf, type NativeTable } from './natives.ts';
 import { optimise } from './optimise.ts';
-import { parseExpression, parseScript } from './parse.ts';
+import { parseError, parseExpression, parseScript } from './parse.ts';
+import { WRONG_FN_DEFINITION } from './parse-functions.ts';
 import { type EngineSide, MachineState, NameScope, type Stop } from './state.ts';
 import { standardLibrary } from './stdlib/standard.ts';
 import type { Suspend } from './suspend.ts';
@@ -70,7 +71,7 @@ export interface CompileOptions {
 /** A running script. Everything beyond `Machine` is for hosts that keep a scope or debug. */
 export class VirtualMachine implements Machine {
   readonly state: MachineState;
-  private readonly main: FnProto;
+  readonly main: FnProto;
 
   constructor(state: MachineState, main: FnProto) {
     this.state = state;
@@ -221,6 +222,9 @@ export class Engine implements EngineSide {
   compileEval(source: string, parent: Library): FnProto {
     const settings = { ...this.settings, strictVariables: false };
     const script = parseScript(source, settings, null);
+    if (script.functions.some((fn) => !fn.name.startsWith('anon$'))) {
+      throw parseError('WrongFnDefinition', WRONG_FN_DEFINITION, NO_POSITION);
+    }
     optimise(script, settings, null);
     return compileScript(script, settings, this.natives, { parent, mode: 'eval' });
   }

@@ -302,7 +302,24 @@ export function prettyError(error: RhaiError, source: string): string {
   const line = lines[at.line - 1];
   if (at.line === 0 || line === undefined) return message;
   const gutter = `${at.line}: `;
-  const before = Array.from(line).slice(0, Math.max(at.column - 1, 0));
-  const pad = before.map((c) => (c === '\t' ? '\t' : ' ')).join('');
-  return `${gutter}${line.replace(/\r$/, '')}\n${' '.repeat(gutter.length)}${pad}^ ${message}`;
+  const { shown, caret } = excerpt(line.replace(/\r$/, ''), Math.max(at.column - 1, 0));
+  const pad = Array.from(shown.slice(0, caret), (c) => (c === '\t' ? '\t' : ' ')).join('');
+  return `${gutter}${shown}\n${' '.repeat(gutter.length)}${pad}
+
+/** Characters of a source line that are shown around the place of an error. */
+const EXCERPT_LENGTH = 160;
+
+/** A line, or of a long one the part around a character; `caret` is where that character then is. */
+function excerpt(line: string, at: number): { shown: string; caret: number } {
+  const characters = Array.from(line);
+  if (characters.length <= EXCERPT_LENGTH) {
+    return { shown: line, caret: characters.slice(0, at).join('').length };
+  }
+  const from = Math.max(0, Math.min(at - EXCERPT_LENGTH / 2, characters.length - EXCERPT_LENGTH));
+  const part = characters.slice(from, from + EXCERPT_LENGTH);
+  const head = from > 0 ? '…' : '';
+  const tail = from + EXCERPT_LENGTH < characters.length ? '…' : '';
+  const caret = head.length + part.slice(0, at - from).join('').length;
+  return { shown: `${head}${part.join('')}${tail}`, caret };
+}^ ${message}`;
 }

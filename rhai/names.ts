@@ -2,7 +2,7 @@
  * The rarer instructions: variables by name, closures, eval, modules, throw, and the seams for
  * capture calls and the debugger.
  */
-import { type CallSite, FnProto, OP, type VariableInfo } from './bytecode.ts';
+import { type CallSite, FnProto, OP, positionAt, type VariableInfo } from './bytecode.ts';
 import { callSite } from './calls.ts';
 import { mismatch, RhaiError } from './errors.ts';
 import { enterCode, enterFunction, freeWindow } from './frames.ts';
@@ -215,7 +215,7 @@ function step(m: MachineState, frame: Frame, pc: number): number {
   if (reason === null) return pc + 1;
   m.steppedAt = pc * 4096 + m.depth;
   frame.pc = pc;
-  m.outcome = { state: 'paused', position: m.position, reason };
+  m.outcome = { state: 'paused', position: positionAt(frame.proto as FnProto, pc), reason };
   return -1;
 }
 

@@ -193,6 +193,8 @@ function ordered(op: Operator, difference: number): boolean | undefined {
 /** The order of two values of unlike or unordered types, as the comparison operators see it. */
 function compareAny(op: Operator, a: Value, b: Value): boolean | undefined {
   if (a === null && b === null) return false;
+  if (a instanceof RBlob && b instanceof Char) return undefined;
+  if (a instanceof Range && b instanceof Range) return undefined;
   const difference = order(a, b);
   if (difference !== undefined) return ordered(op, difference);
   const at = a instanceof Char ? a.text : a;
@@ -265,7 +267,8 @@ export function binary(op: Operator, a: Value, b: Value): Value | undefined {
       return floatDiffers(numberOf(a), numberOf(b));
     }
     const same = equals(a, b);
-    return same === undefined ? undefined : !same;
+    if (same === undefined) return a instanceof Range ? true : undefined;
+    return !same;
   }
   if (intA && intB) return intBinary(op, a, b) ?? ordered(op, a < b ? -1 : a > b ? 1 : 0);
   if ((intA || a instanceof Float) && (intB || b instanceof Float)) {

@@ -158,8 +158,8 @@ function optimiseLogic(expr: LogicExpr, isAnd: boolean, state: State): Expr {
     items.push(next);
   }
   if (items.length === 0) return literal(isAnd, expr);
-  // A lone rest must still be checked to be a bool.
-  if (items.length === 1 && expr.items.length === 1) return items[0] as Expr;
+  // As the original: what is left alone is no longer checked to be a bool.
+  if (items.length === 1) return items[0] as Expr;
   expr.items = items;
   return expr;
 }

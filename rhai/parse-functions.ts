@@ -20,6 +20,9 @@ import {
 import { parseBlock, parseStatement } from './parse-statements.ts';
 import { isIdentifier, KEYWORDS, lexError, type Token } from './tokens.ts';
 
+export const WRONG_FN_DEFINITION =
+  'Function definitions must be at global level and cannot be inside a block or another function';
+
 function newScope(): Scope {
   return { stack: [], blockStart: 0, externals: [], usesEval: false };
 }
@@ -40,11 +43,7 @@ export function parseFunction(p: Parser, place: Place): void {
   const pos = positionOf(token);
   if (token.type !== 'fn') throw missingToken('fn', "following 'private'", pos);
   if ((place.flags & GLOBAL) === 0) {
-    throw parseError(
-      'WrongFnDefinition',
-      'Function definitions must be at global level and cannot be inside a block or another function',
-      place.pos,
-    );
+    throw parseError('WrongFnDefinition', WRONG_FN_DEFINITION, place.pos);
   }
   checkCount(p, place, pos);
   const outer = p.scope;

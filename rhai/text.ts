@@ -51,6 +51,16 @@ export function floatText(value: number): string {
   return Number.isInteger(value) ? `${text}.0` : text;
 }
 
+/** As Rust's `{:?}` prints an f64, with Rhai's rules for nested values. */
+export function debugFloat(value: number): string {
+  if (Object.is(value, -0)) return '-0.0';
+  if (!Number.isFinite(value)) return floatText(value);
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e16 || size < 1e-4)) return value.toExponential().replace('e+', 'e');
+  const text = plainFloat(value);
+  return Number.isInteger(value) ? `${text}.0` : text;
+}
+
 /** Keys in the order of maps: by code point. */
 export function sortedKeys(keys: Iterable<string>): string[] {
   return [...keys].sort(compareText);
@@ -129,7 +139,7 @@ export function debugText(value: Value): string {
   }
   if (value === null) return '()';
   if (value instanceof Char) return value.text;
-  if (value instanceof Float) return floatText(value.value);
+  if (value instanceof Float) return debugFloat(value.value);
   if (value instanceof RArray) return `[${value.items.map(debugText).join(', ')}]`;
   if (value instanceof RMap) {
     const items = value.items;

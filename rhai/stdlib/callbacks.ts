@@ -23,9 +23,9 @@ type Maker = (
 ) => Callback;
 
 function insert(list: readonly Value[], at: number, value: Value): Value[] {
-  const copy = [...list];
-  copy.splice(at, 0, value);
-  return copy;
+  if (list.length === 0) return [value];
+  if (list.length === 1) return at === 0 ? [value, list[0] as Value] : [list[0] as Value, value];
+  return list.toSpliced(at, 0, value);
 }
 
 /** Decides once how the callback is to be called, then makes the calls. */
