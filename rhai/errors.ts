@@ -304,7 +304,8 @@ export function prettyError(error: RhaiError, source: string): string {
   const gutter = `${at.line}: `;
   const { shown, caret } = excerpt(line.replace(/\r$/, ''), Math.max(at.column - 1, 0));
   const pad = Array.from(shown.slice(0, caret), (c) => (c === '\t' ? '\t' : ' ')).join('');
-  return `${gutter}${shown}\n${' '.repeat(gutter.length)}${pad}
+  return `${gutter}${shown}\n${' '.repeat(gutter.length)}${pad}^ ${message}`;
+}
 
 /** Characters of a source line that are shown around the place of an error. */
 const EXCERPT_LENGTH = 160;
@@ -321,5 +322,4 @@ function excerpt(line: string, at: number): { shown: string; caret: number } {
   const tail = from + EXCERPT_LENGTH < characters.length ? '…' : '';
   const caret = head.length + part.slice(0, at - from).join('').length;
   return { shown: `${head}${part.join('')}${tail}`, caret };
-}^ ${message}`;
 }
