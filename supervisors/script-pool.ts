@@ -28,7 +28,11 @@ const WORKER_FILE = new URL(
 /** A script's own limits keep it far below; this bounds what all scripts of a worker hold together. */
 const WORKER_HEAP_MIB = 1024;
 
-type Pending = { resolve: (advanced: Advanced) => void; reject: (error: Error) => void };
+type Pending = {
+  jobs: DerivedJob[];
+  resolve: (advanced: Advanced) => void;
+  reject: (error: Error) => void;
+};
 type Seat = { worker: Worker; pending: Map<string, Pending>; scripts: number };
 
 export class ScriptPool {
@@ -54,7 +58,7 @@ export class ScriptPool {
           }
           if (seat.pending.has(id))
             throw new HeroError('internal', `script ${id} is being advanced`);
-          seat.pending.set(id, { resolve, reject });
+          seat.pending.set(id, { jobs: [], resolve, reject });
           post({ type: 'advance', id, facts, nowMs });
         }),
       close: () => {
@@ -82,8 +86,12 @@ export class ScriptPool {
     const seat: Seat = { worker, pending: new Map(), scripts: 0 };
     worker.on('message', (message: FromWorker) => {
       const pending = seat.pending.get(message.id);
+      if (message.type === 'jobs') {
+        for (const job of message.jobs) pending?.jobs.push(job);
+        return;
+      }
       seat.pending.delete(message.id);
-      pending?.resolve({ step: message.step, jobs: message.jobs, notes: message.notes });
+      pending?.resolve({ step: message.step, jobs: pending.jobs, notes: message.notes });
     });
     let cause: Error | undefined;
     worker.on('error', (error) => {

@@ -25,14 +25,10 @@ export type ToWorker =
 /** What became known since the last message: jobs by number, answers from `firstAnswer` on. */
 export type Facts = { jobs: [number, KnownJob][]; firstAnswer: number; answers: KnownAnswer[] };
 
-/** `jobs` are those derived since the last answer. */
-export type FromWorker = {
-  type: 'step';
-  id: string;
-  step: Step;
-  jobs: DerivedJob[];
-  notes: Note[];
-};
+/** `jobs` are those derived since the last answer, in as many messages as they need, before the step. */
+export type FromWorker =
+  | { type: 'jobs'; id: string; jobs: DerivedJob[] }
+  | { type: 'step'; id: string; step: Step; notes: Note[] };
 
 /** About 10 ms of work: short enough that flows share the thread fairly. */
 const SLICE_OPERATIONS = 200_000;
@@ -96,8 +92,21 @@ function slice(id: string, session: Session): void {
     setImmediate(() => slice(id, session));
     return;
   }
-  const jobs = session.derivation.jobs.slice(session.told);
-  session.told += jobs.length;
+  // What a script spawned before it failed is never planned.
+  if (step.state !== 'failed') tellJobs(id, session);
   const notes = session.derivation.takeNotes();
-  port?.postMessage({ type: 'step', id, step, jobs, notes } satisfies FromWorker);
+  tell({ type: 'step', id, step, notes });
 }
+
+/** Jobs a message: reading one must not hold up the main thread's heartbeat. */
+const JOBS_TOLD_MAX = 1000;
+
+function tellJobs(id: string, session: Session): void {
+  const { jobs } = session.derivation;
+  for (; session.told < jobs.length; session.told += JOBS_TOLD_MAX) {
+    tell({ type: 'jobs', id, jobs: jobs.slice(session.told, session.told + JOBS_TOLD_MAX) });
+  }
+  session.told = jobs.length;
+}
+
+const tell = (message: FromWorker): void => port.postMessage(message);
