@@ -20,7 +20,8 @@ const STANDS_FOR = 'HEROBUS_REEXECUTED';
 const major = Number(process.versions.node.split('.')[0]);
 if (major >= NODE_MIN) {
   dieWithOlderNode();
-  await import('./main.ts');
+  const { main } = await import('./main.ts');
+  await main();
 } else if (process.env[STANDS_FOR] !== undefined) {
   fail(`the packaged Node is ${process.versions.node}, older than ${NODE_MIN}`);
 } else {

@@ -87,10 +87,9 @@ export function tellFailure(thrown: unknown, name: string, json: boolean): numbe
   if (thrown instanceof CommanderError) {
     if (thrown.exitCode === 0) return EXIT.done;
     // The help that stands for a missing subcommand was printed already.
-    if (thrown.code === 'commander.help') return EXIT.usage;
+    if (thrown.code === 'commander.help' && !json) return EXIT.usage;
   }
-  const error =
-    thrown instanceof CommanderError ? usage(thrown.message.replace(/^error: /, '')) : thrown;
+  const error = thrown instanceof CommanderError ? usage(commandLineFault(thrown)) : thrown;
   const record = errorRecord(error);
   const fix = error instanceof HeroError ? error.fix : undefined;
   if (json) {
@@ -110,6 +109,10 @@ export function tellFailure(thrown: unknown, name: string, json: boolean): numbe
     process.stderr.write(`${error instanceof Error ? error.stack : ''}\n`);
   }
   return exitCodeOf(record.code);
+}
+
+function commandLineFault({ code, message }: CommanderError): string {
+  return code === 'commander.help' ? 'which command?' : message.replace(/^error: /, '');
 }
 
 /** `herobus context grant`, for messages. */

@@ -29,8 +29,9 @@ function answerTo(line: string, runCase: (testCase: object) => object): string {
   try {
     if (line === 'too long') throw new RangeError(`a line has more than ${LINE_BYTES_MAX} bytes`);
     const testCase: unknown = JSON.parse(line);
-    if (testCase === null || typeof testCase !== 'object')
-      throw new TypeError('a case is an object');
+    if (testCase === null || typeof testCase !== 'object' || Array.isArray(testCase)) {
+      throw new TypeError('a case is a JSON object');
+    }
     if ('id' in testCase) id = testCase.id;
     return JSON.stringify(runCase(testCase));
   } catch (error) {

@@ -79,7 +79,8 @@ function packageFile(): URL {
   return new URL(here.includes('/tools/cli/') ? '../../package.json' : '../package.json', here);
 }
 
-async function run(argv: readonly string[]): Promise<void> {
+/** Runs one command line and returns its exit code; nothing it does wrong is thrown. */
+export async function run(argv: readonly string[]): Promise<number> {
   const program = await buildProgram(argv);
   let current = program;
   program.hook('preAction', (_, acting) => {
@@ -87,18 +88,20 @@ async function run(argv: readonly string[]): Promise<void> {
   });
   try {
     await program.parseAsync([...argv], { from: 'user' });
+    return Number(process.exitCode ?? 0);
   } catch (error) {
     // A command line that cannot be parsed still says whether its answer is to be JSON.
     const json = globals(current).json ?? argv.includes('--json');
-    process.exitCode = tellFailure(error, fullName(current), json);
+    return tellFailure(error, fullName(current), json);
   }
 }
 
-// Who reads our output may stop early (`| head`): that is no failure.
-process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
-  throw error;
-});
-
-await run(process.argv.slice(2));
-setTimeout(() => process.exit(), LINGER_MS).unref();
+export async function main(): Promise<void> {
+  // Who reads our output may stop early (`| head`): that is no failure.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
+    throw error;
+  });
+  process.exitCode = await run(process.argv.slice(2));
+  setTimeout(() => process.exit(), LINGER_MS).unref();
+}
