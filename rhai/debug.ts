@@ -142,11 +142,12 @@ export class Debugger {
     const frame = this.scriptFrames()[index];
     const { state } = this.machine;
     if (!frame?.proto) return { state: 'sliced' };
-    const main = this.engine.compileEval(source, frame.proto.library);
     const plain = visible(frame, frame.pc).filter(
       (v) => !((state.regs[frame.bp + v.slot] as Value | Cell | undefined) instanceof Cell),
     );
     const scope = scopeOf(state, frame, frame.pc);
+    const names = scope.variables.map((v) => v.name);
+    const main = this.engine.compileEval(source, frame.proto.library, names);
     const result = this.engine.startOn(new Program(source, main), scope).run(maxOperations);
     for (const { slot } of plain) {
       const at = frame.bp + slot;

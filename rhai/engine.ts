@@ -107,6 +107,7 @@ export class VirtualMachine implements Machine {
   /** The scope for a following script, captured variables still shared. */
   keepScope(): NameScope {
     const { state, main } = this;
+    if (!state.keepsGlobals) return state.scope;
     const frame = state.frames[0];
     const reached = frame?.pc ?? 0;
     const own = main.globals
@@ -219,9 +220,10 @@ export class Engine implements EngineSide {
     }
   }
 
-  compileEval(source: string, parent: Library): FnProto {
-    const settings = { ...this.settings, strictVariables: false };
-    const script = parseScript(source, settings, null);
+  compileEval(source: string, parent: Library, names: Iterable<string> = []): FnProto {
+    const { settings } = this;
+    const outer = { variables: new Map([...names].map((name) => [name, undefined])) };
+    const script = parseScript(source, settings, outer);
     if (script.functions.some((fn) => !fn.name.startsWith('anon$'))) {
       throw parseError('WrongFnDefinition', WRONG_FN_DEFINITION, NO_POSITION);
     }

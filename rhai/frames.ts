@@ -12,7 +12,6 @@ import {
   type StackFrame,
 } from './errors.ts';
 import { stepProcess } from './calls.ts';
-import { scopeOf } from './names.ts';
 import { functionKey } from './parse-functions.ts';
 import { ExitSignal, Frame, type MachineState, Module, type Stop } from './state.ts';
 import { Cell, type Value } from './values.ts';
@@ -168,7 +167,9 @@ function callAfterMain(m: MachineState, frame: Frame): void {
   const window = main.registers;
   const result = window - 1;
   const inner = enterFunction(m, proto, window, result, false);
-  inner.outer = scopeOf(m, frame, Number.MAX_SAFE_INTEGER - 1);
+  // It sees the host's scope; what the script's body declared is gone.
+  inner.outer = m.scope;
+  m.keepsGlobals = false;
   m.regs[window] = undefined as unknown as Value;
   args.forEach((arg, i) => {
     m.regs[window + 1 + i] = arg;
@@ -313,6 +314,7 @@ function leave(m: MachineState, frame: Frame, error: RhaiError): RhaiError {
   const below = m.top;
   const at: Position =
     below.proto === null ? NO_POSITION : positionAt(below.proto, Math.max(below.pc - 1, 0));
+  if (frame.kind === 'called') return error;
   if (frame.kind === 'import') {
     return wrap('ErrorInModule', frame.path, error, at);
   }

@@ -33,6 +33,7 @@ import { Suspend } from './suspend.ts';
 import { displayText } from './text.ts';
 import {
   Cell,
+  Char,
   copyValue,
   Float,
   HostObject,
@@ -936,12 +937,21 @@ function operate(m: MachineState, op: Operator, a: Value, b: Value): Value {
     const fn = choose(m.natives.find(op, 2), [a, b]);
     if (fn?.code) return fn.code([a, b], m);
   }
-  const result = op === '==' ? equals(a, b) : binary(op, a, b);
+  const bare = !m.settings.standardLibrary && needsLibrary(op, a, b);
+  const result = bare ? undefined : op === '==' ? equals(a, b) : binary(op, a, b);
   if (result === undefined) return registered(m, op, [a, b]);
   if (m.checksSize && (typeof result === 'string' || typeof result === 'object')) {
     m.checkSize(result);
   }
   return result;
+}
+
+/** Operators that come with the standard library, not with the language. */
+function needsLibrary(op: Operator, a: Value, b: Value): boolean {
+  if (a instanceof RArray || a instanceof RMap) return typeName(a) === typeName(b);
+  if (op !== '+' || (typeof a !== 'string' && typeof b !== 'string')) return false;
+  const other = typeof a === 'string' ? b : a;
+  return other !== null && typeof other !== 'string' && !(other instanceof Char);
 }
 
 /** An operator that is not built in for these types. */
@@ -952,6 +962,7 @@ function registered(m: MachineState, op: string, args: Value[]): Value {
 }
 
 function operateUnary(m: MachineState, op: '-' | '+' | '!', value: Value): Value {
+  if (!m.settings.standardLibrary) return registered(m, op, [value]);
   if (op === '-') {
     const result = negate(value);
     if (result !== undefined) return result;

@@ -107,14 +107,15 @@ function evalCode(m: MachineState, frame: Frame, pc: number): void {
   if (typeof text !== 'string') {
     throw mismatch('string', typeof text === 'object' ? 'value' : 'i64');
   }
+  const outer = scopeOf(m, frame, pc);
+  const names = outer.variables.map((v) => v.name);
   let proto: FnProto;
   try {
-    proto = m.engine.compileEval(text, (frame.proto as FnProto).library);
+    proto = m.engine.compileEval(text, (frame.proto as FnProto).library, names);
   } catch (error) {
     if (!(error instanceof RhaiError)) throw error;
     throw new RhaiError('ErrorInFunctionCall', { name: 'eval', inner: error }, m.position);
   }
-  const outer = scopeOf(m, frame, pc);
   const window = frame.bp + (code[pc + 2] as number);
   const inner = enterCode(m, proto, 'eval', window, frame.bp + (code[pc + 3] as number));
   inner.outer = outer;

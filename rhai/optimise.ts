@@ -188,7 +188,12 @@ function optimiseCall(expr: CallExpr, state: State): Expr {
     return expr;
   }
   if (!expr.operator || a === undefined || b === undefined) return expr;
-  if (!state.settings.fastOperators || !OPERATORS.includes(expr.name as Operator)) return expr;
+  if (
+    !state.settings.standardLibrary ||
+    !state.settings.fastOperators ||
+    !OPERATORS.includes(expr.name as Operator)
+  )
+    return expr;
   if (expr.args.length !== 2) return expr;
   try {
     const value = binary(expr.name as Operator, a, b);

@@ -108,7 +108,7 @@ export interface EngineSide {
   getter(
     type: string,
   ): ((self: HostObject, property: string) => Value | Suspend | undefined) | null;
-  compileEval(source: string, parent: Library): FnProto;
+  compileEval(source: string, parent: Library, names: Iterable<string>): FnProto;
   compileModule(source: string, path: string): FnProto;
   parseJson(text: string, hasNull: boolean): Value;
 }
@@ -160,6 +160,8 @@ export class MachineState implements NativeContext {
   readonly locks: { readonly cell: Cell; readonly depth: number }[] = [];
   /** A function of the script to call when its body has run. */
   afterMain: { readonly name: string; readonly args: readonly Value[] } | null = null;
+  /** False once the script's outermost variables no longer belong to the scope. */
+  keepsGlobals = true;
   moduleCount = 0;
   hook: StatementHook | null = null;
   /** Statement the debugger has already stopped at. */

@@ -631,6 +631,14 @@ function parseBits(digits: string, radix: number): Int | undefined {
 /** A parse error of a lexer error token. */
 export function lexError(token: Token): RhaiError {
   const lex = token.lex ?? { kind: 'UnexpectedInput', message: `Unexpected '${token.text}'` };
+  if (lex.kind === 'StringTooLong') {
+    const max = lex.message.replace(/\D/g, '');
+    return new RhaiError(
+      'ErrorParsing',
+      { name: `Length of string exceeds the maximum limit (${max})`, parse: 'LiteralTooLarge' },
+      { line: token.line, column: token.column },
+    );
+  }
   return new RhaiError(
     'ErrorParsing',
     { name: lex.message, parse: 'BadInput', lex: lex.kind },
