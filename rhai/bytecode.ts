@@ -120,6 +120,8 @@ export interface CallSite {
   readonly argc: number;
   /** Qualifying names, for calls into modules. */
   readonly namespace: readonly string[];
+  /** Where the qualifying names begin, for modules that are missing. */
+  readonly root: Position;
   readonly overloads: readonly NativeFn[];
   /** A script function of that name and arity. */
   readonly plain: FnProto | null;

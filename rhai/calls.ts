@@ -295,7 +295,7 @@ function callQualified(
   dst: number,
 ): boolean {
   const path = site.namespace.join('::');
-  const target = findModule(m, site.namespace);
+  const target = findModule(m, site.namespace, site.root);
   const library = target instanceof Module ? target.library : target;
   const proto = library?.functions.get(functionKey(site.name, site.argc, null));
   if (!proto || (proto.isPrivate && target instanceof Module)) {

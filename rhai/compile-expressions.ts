@@ -8,7 +8,7 @@ import { type CallSite, type FnProto, OP } from './bytecode.ts';
 import type { FnCompiler } from './compile.ts';
 import { compileChain } from './compile-chains.ts';
 import { compileStatement } from './compile-statements.ts';
-import { RhaiError } from './errors.ts';
+import { NO_POSITION, type RhaiError } from './errors.ts';
 import { OPERATORS, type Operator } from './operators.ts';
 import { functionKey } from './parse-functions.ts';
 import { startOf } from './parse-expressions.ts';
@@ -325,6 +325,7 @@ export function makeSite(
     name,
     argc,
     namespace: [],
+    root: NO_POSITION,
     overloads: natives.find(name, argc),
     plain: null,
     typed: null,
@@ -422,9 +423,10 @@ export function storeVariable(c: FnCompiler, target: VariableExpr, register: num
 function compileQualified(c: FnCompiler, expr: CallExpr, dst: number): void {
   const window = c.take();
   compileArgs(c, expr.args);
-  c.at(expr.namespace[0]?.pos ?? expr.pos);
+  c.at(expr.pos);
   const namespace = expr.namespace.map((n) => n.name);
-  const site = makeSite(c, expr.name, expr.args.length, { namespace });
+  const root = expr.namespace[0]?.pos ?? expr.pos;
+  const site = makeSite(c, expr.name, expr.args.length, { namespace, root });
   c.emit(OP.CALLN, c.constant(site), window, dst);
 }
 

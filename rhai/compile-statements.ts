@@ -367,7 +367,7 @@ function compileLet(c: FnCompiler, stmt: LetStmt): void {
     const register = c.take();
     if (value) compileInto(c, value, register, true);
     else unit(c, register);
-    variableLimit(c, stmt.depth + 1, stmt.namePos);
+    variableLimit(c, stmt.depth + 1, stmt.pos);
     c.at(stmt.namePos);
     c.emit(OP.DECLARE, c.constant(decl.name), register, stmt.constant ? 1 : 0);
     c.drop(mark);
@@ -389,7 +389,7 @@ function compileLet(c: FnCompiler, stmt: LetStmt): void {
     if (c.isMain && stmt.atGlobal) {
       c.proto.globals.push({ name: decl.name, slot, constant: stmt.constant, start: c.pc });
     }
-    variableLimit(c, c.depth, stmt.namePos);
+    variableLimit(c, c.depth, stmt.pos);
     if (decl.captured) c.emit(OP.NEWCELL, slot);
     if (c.dynamic && before >= 0) c.emit(OP.DECLARE, c.constant(decl.name), -1, 0);
   } else {

@@ -1,6 +1,6 @@
 /** Modules by name: what `a::b::name` means at this point of the run. */
 import type { Library } from './bytecode.ts';
-import { RhaiError } from './errors.ts';
+import { NO_POSITION, type Position, RhaiError } from './errors.ts';
 import type { Import, MachineState, Module } from './state.ts';
 import type { Value } from './values.ts';
 
@@ -13,7 +13,11 @@ function lookUp(imports: readonly Import[], name: string): Module | undefined {
 }
 
 /** The module of a path, or the script's own library for `global`. */
-export function findModule(m: MachineState, path: readonly string[]): Module | Library | null {
+export function findModule(
+  m: MachineState,
+  path: readonly string[],
+  at: Position = NO_POSITION,
+): Module | Library | null {
   const [root = '', ...rest] = path;
   let module = lookUp(m.imports, root);
   if (!module && root === 'global' && rest.length === 0) {
@@ -23,7 +27,7 @@ export function findModule(m: MachineState, path: readonly string[]): Module | L
     }
   }
   for (const name of rest) module = module && lookUp(module.imports, name);
-  if (!module) throw new RhaiError('ErrorModuleNotFound', { name: path.join('::') });
+  if (!module) throw new RhaiError('ErrorModuleNotFound', { name: path.join('::') }, at);
   return module;
 }
 
