@@ -69,8 +69,3 @@ export class Host {
     for (const name of this.names().reverse()) this.stop(name);
   }
 }
-
-/** The default of every effect in a machine's `setup`: it throws its name until it is provided. */
-export const notProvided = (name: string) => (): never => {
-  throw new Error(`effect ${name} is not provided: use the machine's effects file`);
-};

@@ -11,6 +11,7 @@
  * else through a pull consumer that the ledger made for them (bus/nats.ts gives the `RangeReader`).
  */
 import type { NatsConnection } from '@nats-io/transport-node';
+import { exactJson } from '../schemas/json.ts';
 import { backoffMs } from './backoff.ts';
 import type { Entry, Follower, Link } from './bus.ts';
 import type { BusClock } from './clock.ts';
@@ -214,13 +215,17 @@ class Follow implements Follower {
 export function toEntry(stored: Stored): Entry | undefined {
   const subject = parseFlowSubject(stored.subject);
   if (subject === undefined) return undefined;
-  return { ...subject, seq: stored.seq, at: stored.at, body: parseBody(stored.data) };
+  const parse = subject.lane === 'main' && subject.kind === 'end' ? exactJson : JSON.parse;
+  return { ...subject, seq: stored.seq, at: stored.at, body: parseBody(stored.data, parse) };
 }
 
-/** What is no JSON has no body: the fold's schemas refuse it like any other foreign thing. */
-function parseBody(data: Uint8Array): unknown {
+/**
+ * What is no JSON has no body: the fold's schemas refuse it like any other foreign thing. Only an end
+ * carries a value of the script's own, whose numbers are kept as written.
+ */
+function parseBody(data: Uint8Array, parse: (text: string) => unknown): unknown {
   try {
-    return JSON.parse(new TextDecoder().decode(data)) as unknown;
+    return parse(new TextDecoder().decode(data));
   } catch {
     return undefined;
   }

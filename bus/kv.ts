@@ -2,10 +2,10 @@
  * Buckets of JSON values (NATS KV), read and written raw so that no right to make consumers is needed.
  *
  * Keys are any text: `escapeKey` is the one function that makes a subject token of it (INTERFACES 4).
- * Values are JSON as `JSON.stringify` and `JSON.parse` have it; typed values (schemas/json.ts) travel as
- * what their owner makes of them. Which buckets there are is bus/streams.ts.
+ * Values are JSON; numbers print as they were written (`exactJson`), so typed values pass unharmed. Which buckets there are is bus/streams.ts.
  */
 import type { NatsConnection } from '@nats-io/transport-node';
+import { exactJson } from '../schemas/json.ts';
 import { backoffMs } from './backoff.ts';
 import { RevisionLost, type Kv, type KvEntry, type Link, type Subscription } from './bus.ts';
 import type { BusClock } from './clock.ts';
@@ -165,7 +165,7 @@ function toEntry(key: string, stored: Stored): KvEntry | undefined {
 /** What is no JSON was put there by another client; its reader's schema refuses it. */
 function parseValue(data: Uint8Array): unknown {
   try {
-    return JSON.parse(new TextDecoder().decode(data)) as unknown;
+    return exactJson(new TextDecoder().decode(data));
   } catch {
     return undefined;
   }

@@ -159,9 +159,6 @@ export const FlowStatus = z.enum([
   'refused',
 ]);
 export type FlowStatus = z.infer<typeof FlowStatus>;
-export const isEnded = (status: FlowStatus): boolean =>
-  status === 'completed' || status === 'failed' || status === 'cancelled' || status === 'refused';
-
 const NullableTime = z.iso.datetime().nullable();
 
 /** A job as people see it (INTERFACES 2). */

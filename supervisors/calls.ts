@@ -11,7 +11,7 @@ import { userBucket } from '../bus/streams.ts';
 import type { FlowState, RecordedAnswer } from '../actors/flow/fold.ts';
 import { type ErrorRecord, errorRecord, HeroError } from '../schemas/errors.ts';
 import type { Principal } from '../schemas/ids.ts';
-import { type JsonValue, parseStrict, stringifyTyped } from '../schemas/json.ts';
+import { exactJson, type JsonValue, parseStrict, stringifyTyped } from '../schemas/json.ts';
 import type { RosterNode } from '../schemas/node.ts';
 
 export type CallDeps = {
@@ -49,8 +49,11 @@ function unknownCall(name: string): never {
 type Answering = (deps: CallDeps, args: JsonValue) => Promise<Answer>;
 
 const ANSWERS: Record<string, Answering> = {
-  kv_get: async (deps, args) =>
-    answered(((await bucket(deps).get(keyIn(args)))?.value ?? null) as JsonValue),
+  kv_get: async (deps, args) => {
+    const value = (await bucket(deps).get(keyIn(args)))?.value ?? null;
+    // Values of a bucket print as they were written: that is their typed JSON.
+    return { answer: JSON.stringify(value), error: null, revision: null };
+  },
   kv_list: async (deps, args) => answered(await bucket(deps).list(keyIn(args))),
   kv_set: async (deps, args) =>
     answered(null, (await bucket(deps).get(keyIn(args)))?.revision ?? 0),
@@ -88,7 +91,9 @@ function keyIn(args: JsonValue): string {
   return key;
 }
 
-const valueIn = (args: JsonValue): JsonValue => (Array.isArray(args) ? (args[1] ?? null) : null);
+/** The value to write, as data that prints as the script's own typed JSON. */
+const valueIn = (args: JsonValue): unknown =>
+  exactJson(stringifyTyped(Array.isArray(args) ? (args[1] ?? null) : null));
 
 /** The roster as the script sees it: maps with the fields it may select by. */
 function matching(nodes: readonly RosterNode[], filter: JsonValue): JsonValue {

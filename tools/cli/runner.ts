@@ -16,6 +16,7 @@ import { fileFamily } from '../../sal/file.ts';
 import { kvFamily } from '../../sal/kv.ts';
 import { RunnerProcess } from '../../schemas/config.ts';
 import { HeroError } from '../../schemas/errors.ts';
+import { BEAT_MS } from '../../schemas/node.ts';
 
 const CREDS_LOOK_MS = 1000;
 
@@ -58,6 +59,8 @@ async function run(config: RunnerProcess): Promise<void> {
   watchFile(config.creds, { interval: CREDS_LOOK_MS }, (now, before) => {
     if (now.mtimeMs !== before.mtimeMs) void bus.nats.reconnect();
   });
+  // A sign of life for the parent, who kills a runner that gives none.
+  setInterval(() => process.stdout.write('.'), BEAT_MS);
   process.once('SIGTERM', () => runner.drain());
   const reason = await runner.ended;
   console.error(`ended: ${reason}`);

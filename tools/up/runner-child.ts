@@ -6,8 +6,14 @@
  */
 import { spawn } from 'node:child_process';
 import type { ChildSpec, Running } from '../../actors/supervise.ts';
-import { RunnerProcess } from '../../schemas/config.ts';
+import type { RunnerProcess } from '../../schemas/config.ts';
+import { LEASE_MS } from '../../schemas/node.ts';
 
+/**
+ * A child that is alive writes a byte a second. One that is silent longer than its lease cannot end its own
+ * jobs (it is stopped, or its event loop is held), so it is killed: its guardian ends them.
+ */
+const SILENCE_MAX_MS = LEASE_MS - 500;
 /** SIGTERM lets what runs end; a child that does not go is killed. */
 const STOP_DEADLINE_MS = 8_000;
 
@@ -22,12 +28,21 @@ async function startChild(
   const program = process.argv[1] ?? '';
   // setpriv: the kernel kills the runner when this thread's process dies, however it dies.
   const child = spawn('setpriv', ['--pdeathsig', 'KILL', process.execPath, program, 'runner'], {
-    stdio: ['pipe', 'ignore', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  const silent = (): void => {
+    alarm(`${config.name}: silent for ${SILENCE_MAX_MS} ms; killed`);
+    child.kill('SIGKILL');
+  };
+  let silence: NodeJS.Timeout | undefined;
+  child.stdout.on('data', () => {
+    clearTimeout(silence);
+    silence = setTimeout(silent, SILENCE_MAX_MS);
   });
   const ended = new Promise<string>((resolve) => {
     child.once('error', (error) => resolve(error.message));
     child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
-  });
+  }).finally(() => clearTimeout(silence));
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     for (const line of text.split('\n')) if (line !== '') alarm(`${config.name}: ${line}`);
   });
