@@ -226,10 +226,8 @@ function setText(text: string, index: Value, value: Value): Value {
     const [start, take] = span(list.length, index);
     const from = Math.min(start, list.length);
     const to = Math.min(start + take, list.length);
-    const all = typeof list === 'string' ? list : null;
-    return all !== null
-      ? all.slice(0, from) + value + all.slice(to)
-      : [...list.slice(0, from), value, ...list.slice(to)].join('');
+    if (typeof list === 'string') return list.slice(0, from) + value + list.slice(to);
+    return [...list.slice(0, from), value, ...list.slice(to)].join('');
   }
   const at = requireInt(index);
   const i = position(list.length, at);

@@ -6,8 +6,6 @@
 import type { CallExpr, ClosureExpr, Expr, LogicExpr, VariableExpr } from './ast.ts';
 import { type CallSite, type FnProto, OP } from './bytecode.ts';
 import type { FnCompiler } from './compile.ts';
-import { compileChain } from './compile-chains.ts';
-import { compileStatement } from './compile-statements.ts';
 import { NO_POSITION, type RhaiError } from './errors.ts';
 import { OPERATORS, type Operator } from './operators.ts';
 import { functionKey } from './parse-functions.ts';
@@ -173,10 +171,10 @@ export function compileInto(c: FnCompiler, expr: Expr, dst: number, owned: boole
       compileCall(c, expr, dst);
       break;
     case 'chain':
-      compileChain(c, expr, dst, owned);
+      c.unit.emit.chain(c, expr, dst, owned);
       break;
     case 'block':
-      compileStatement(c, expr.stmt, dst);
+      c.unit.emit.statement(c, expr.stmt, dst);
       break;
     case 'closure':
       compileClosure(c, expr, dst);

@@ -9,9 +9,10 @@
  *     are copied. Everything else may be borrowed from a variable.
  * C3  a captured variable lives in a cell from its declaration on.
  */
-import type { Declaration, FnDef, Script } from './ast.ts';
+import type { ChainExpr, Declaration, FnDef, Script, Stmt } from './ast.ts';
 import { FnProto, Library, OP } from './bytecode.ts';
-import { compileTail } from './compile-statements.ts';
+import { compileChain } from './compile-chains.ts';
+import { compileStatement, compileTail } from './compile-statements.ts';
 import type { Position } from './errors.ts';
 import type { Settings } from './limits.ts';
 import type { NativeTable } from './natives.ts';
@@ -23,6 +24,14 @@ export interface LoopContext {
   readonly continues: number[];
 }
 
+/** Code for what expressions contain; the files that make it build on the one for expressions. */
+export interface Emitter {
+  chain(c: FnCompiler, expr: ChainExpr, dst: number, owned: boolean): void;
+  statement(c: FnCompiler, stmt: Stmt, dst: number): void;
+}
+
+const EMITTER: Emitter = { chain: compileChain, statement: compileStatement };
+
 /** What does not change between the functions of a script. */
 export interface Unit {
   readonly settings: Settings;
@@ -32,6 +41,7 @@ export interface Unit {
   readonly names: ReadonlySet<string>;
   /** Emits a STEP before each statement. */
   readonly debug: boolean;
+  readonly emit: Emitter;
 }
 
 export class FnCompiler {
@@ -182,7 +192,7 @@ export function compileScript(
       makeProto(def, library),
     );
   }
-  const unit: Unit = { settings, natives, library, names, debug };
+  const unit: Unit = { settings, natives, library, names, debug, emit: EMITTER };
   for (const def of script.functions) compileFunction(unit, def);
   const main = new FnProto('', [], library, false, null, { line: 0, column: 0 });
   const c = new FnCompiler(unit, main, script.usesEval, mode);

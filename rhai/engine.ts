@@ -5,12 +5,14 @@
 import type { FnProto, Library } from './bytecode.ts';
 import { compileScript } from './compile.ts';
 import { NO_POSITION, type Position, RhaiError } from './errors.ts';
-import { asError, enterCode } from './frames.ts';
+import { enterCode } from './frames.ts';
+import { asError } from './returns.ts';
 import { DEFAULT_SETTINGS, type Settings } from './limits.ts';
 import { rejectMachine, resumeMachine, runMachine } from './machine.ts';
 import { masksOf, type NativeTable } from './natives.ts';
 import { optimise } from './optimise.ts';
-import { parseError, parseExpression, parseScript } from './parse.ts';
+import { parseExpression, parseScript } from './parse.ts';
+import { parseError } from './parser.ts';
 import { WRONG_FN_DEFINITION } from './parse-functions.ts';
 import { type EngineSide, MachineState, NameScope, type Stop } from './state.ts';
 import { standardLibrary } from './stdlib/standard.ts';

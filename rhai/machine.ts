@@ -25,7 +25,8 @@ import {
   signature,
   suspend,
 } from './calls.ts';
-import { asError, enterFunction, popFrame, returnSpecial, unwind } from './frames.ts';
+import { enterFunction, popFrame } from './frames.ts';
+import { asError, returnSpecial, unwind } from './returns.ts';
 import { runRare } from './names.ts';
 import { assignOperator, binary, negate, OPERATORS, type Operator } from './operators.ts';
 import { type Frame, type MachineState, type Stop } from './state.ts';

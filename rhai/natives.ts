@@ -101,7 +101,7 @@ const LETTERS: Record<string, number> = {
 };
 
 export function masksOf(signature: string): number[] {
-  return [...signature].map((letter) => {
+  return Array.from(signature).map((letter) => {
     const mask = LETTERS[letter];
     if (mask === undefined) throw new TypeError(`no such type letter: ${letter}`);
     return mask;

@@ -8,7 +8,7 @@ import type { CallExpr, Declaration, Expr, LogicExpr, Script, Stmt } from './ast
 import { RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import { binary, OPERATORS, type Operator } from './operators.ts';
-import type { OuterNames } from './parse.ts';
+import type { OuterNames } from './parser.ts';
 import { isConstant } from './parse-expressions.ts';
 import { literalValue } from './parse-statements.ts';
 import { typeName, type Value } from './values.ts';

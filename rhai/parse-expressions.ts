@@ -5,16 +5,6 @@
  */
 import type { CallExpr, ChainExpr, Expr, MapExpr, Name, Step, VariableExpr } from './ast.ts';
 import type { Position } from './errors.ts';
-import { parseClosure } from './parse-functions.ts';
-import {
-  parseBlock,
-  parseDo,
-  parseFor,
-  parseIf,
-  parseStatement,
-  parseSwitch,
-  parseWhile,
-} from './parse-statements.ts';
 import {
   IN_FN,
   improperSymbol,
@@ -26,7 +16,7 @@ import {
   QUOTED_KEYS,
   reservedError,
   unexpected,
-} from './parse.ts';
+} from './parser.ts';
 import {
   isCallableReserved,
   isIdentifier,
@@ -211,7 +201,7 @@ function parseRoot(p: Parser, place: Place, token: Token): Expr {
       return constant(0, pos);
     case '{':
       if (!allow.stmtExpr) break;
-      return { kind: 'block', stmt: parseBlock(p, p.deeper(place)), pos };
+      return { kind: 'block', stmt: p.grammar.block(p, p.deeper(place)), pos };
     case '(': {
       p.next();
       const expr = parseExpr(p, p.deeper(place));
@@ -220,22 +210,23 @@ function parseRoot(p: Parser, place: Place, token: Token): Expr {
     }
     case 'if':
       if (!allow.ifExpr) break;
-      return { kind: 'block', stmt: parseIf(p, p.deeper(place)), pos };
+      return { kind: 'block', stmt: p.grammar.if(p, p.deeper(place)), pos };
     case 'switch':
       if (!allow.switchExpr) break;
-      return { kind: 'block', stmt: parseSwitch(p, p.deeper(place)), pos };
+      return { kind: 'block', stmt: p.grammar.switch(p, p.deeper(place)), pos };
     case 'while':
     case 'loop':
     case 'do':
     case 'for': {
       if (!allow.loopExpr || !p.settings.allowLooping) break;
-      const parse = token.type === 'do' ? parseDo : token.type === 'for' ? parseFor : parseWhile;
-      return { kind: 'block', stmt: parse(p, p.deeper(place)), pos };
+      const { type } = token;
+      const key = type === 'loop' ? 'while' : type;
+      return { kind: 'block', stmt: p.grammar[key](p, p.deeper(place)), pos };
     }
     case '|':
     case '||':
       if (!allow.anonFn) break;
-      return parseClosure(p, place);
+      return p.grammar.closure(p, place);
     case 'interp':
       return parseInterpolated(p, place);
     case '[':
@@ -291,7 +282,7 @@ function parseInterpolated(p: Parser, outer: Place): Expr {
   const segments: Expr[] = [];
   if (first.text !== '') segments.push(constant(first.text, positionOf(first)));
   for (;;) {
-    const stmt = parseBlock(p, place);
+    const stmt = p.grammar.block(p, place);
     segments.push({ kind: 'block', stmt, pos: stmt.pos });
     p.lexer.resumeText();
     const token = p.next();
@@ -576,7 +567,7 @@ function parseBinary(p: Parser, outer: Place, parent: number, left: Expr): Expr 
     const pos = positionOf(token);
     let operand: Expr;
     if (token.type === '??' && FLOW.has(p.peek().type)) {
-      const stmt = parseStatement(p, place);
+      const stmt = p.grammar.statement(p, place);
       operand = { kind: 'block', stmt, pos: stmt.pos };
     } else if ((token.type === '..' || token.type === '..=') && RANGE_ENDS.has(p.peek().type)) {
       operand = constant(null, p.here());

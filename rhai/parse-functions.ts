@@ -16,8 +16,7 @@ import {
   QUOTED_KEYS,
   reservedError,
   type Scope,
-} from './parse.ts';
-import { parseBlock, parseStatement } from './parse-statements.ts';
+} from './parser.ts';
 import { isIdentifier, KEYWORDS, lexError, type Token } from './tokens.ts';
 
 export const WRONG_FN_DEFINITION =
@@ -111,7 +110,7 @@ function parseDefinition(p: Parser, outer: Place, isPrivate: boolean): FnDef {
     const message = `Expecting body statement block for function ${name}`;
     throw parseError('FnMissingBody', message, p.here());
   }
-  const body = parseBlock(p, place);
+  const body = p.grammar.block(p, place);
   const { usesEval } = p.scope;
   const { pos: fnPos } = outer;
   return {
@@ -174,7 +173,7 @@ export function parseClosure(p: Parser, place: Place): Expr {
   let params: Declaration[] = [];
   if (p.next().type !== '||' && !p.match('|')) params = parseParams(p, '', '|');
   const pipes = p.pipeSeparates;
-  const body = parseStatement(
+  const body = p.grammar.statement(
     p,
     p.deeper({
       ...place,

@@ -23,7 +23,7 @@ import {
   type Place,
   parseError,
   positionOf,
-} from './parse.ts';
+} from './parser.ts';
 import { isOpAssignment, lexError } from './tokens.ts';
 import {
   Float,

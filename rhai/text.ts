@@ -6,12 +6,12 @@ import {
   Char,
   Float,
   FnPtr,
-  HostObject,
   RArray,
   Range,
   RBlob,
   RMap,
   Timestamp,
+  type HostObject,
   type Value,
 } from './values.ts';
 

@@ -179,11 +179,10 @@ export function copyValue(value: Value): Value {
 export function ownItems(array: RArray): Value[] {
   if (array.shared) {
     const items = array.items;
-    const length = items.length;
-    const own: Value[] = new Array(length);
-    for (let i = 0; i < length; i++) {
-      const item = items[i] as Value;
-      own[i] = typeof item === 'object' && item !== null ? copyValue(item) : item;
+    const own = items.slice();
+    for (let i = 0; i < own.length; i++) {
+      const item = own[i] as Value;
+      if (typeof item === 'object' && item !== null) own[i] = copyValue(item);
     }
     array.items = own;
     array.shared = false;

@@ -357,7 +357,7 @@ function verdict(result: Value): number {
 /** A stable merge sort that can stop at each comparison; any comparer ends. */
 function* mergeSort(list: readonly Value[], fn: FnPtr): Generator<Callback, Value[], Value> {
   let from = list.slice();
-  let to: Value[] = new Array(from.length);
+  let to = list.slice();
   for (let width = 1; width < from.length; width *= 2) {
     for (let start = 0; start < from.length; start += 2 * width) {
       const middle = Math.min(start + width, from.length);

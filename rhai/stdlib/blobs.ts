@@ -77,7 +77,7 @@ function makeBlob(size: Int, value: Value | undefined, max: number): Value {
   if ((max > 0 && size > max) || size > 200_000_000) {
     throw new RhaiError('ErrorDataTooLarge', { name: 'Size of array/BLOB' });
   }
-  return new RBlob(new Array(Number(size)).fill(toByte(value)));
+  return new RBlob(Array.from({ length: Number(size) }, () => toByte(value)));
 }
 
 export function blobFunctions(t: NativeTable): void {
@@ -196,7 +196,8 @@ function eight(b: Value | undefined, start: Int, count: Int): number[] | null {
   const [from, n] = clamp(bytes(b).length, start, count);
   if (n === 0) return null;
   const part = bytes(b).slice(from, from + Math.min(n, 8));
-  return [...part, ...new Array(8 - part.length).fill(0)];
+  while (part.length < 8) part.push(0);
+  return part;
 }
 
 function intOf(list: readonly number[], little: boolean): bigint {

@@ -62,7 +62,7 @@ function parseFloatText(text: string): Float {
 }
 
 function toInt(value: number): Int {
-  if (value > 9223372036854775807 || value < -9223372036854775808) {
+  if (value > 9223372036854775808 || value < -9223372036854775808) {
     throw arithmeticError(`Integer overflow: to_int(${plainFloat(value)})`);
   }
   if (Number.isNaN(value)) return 0;

@@ -20,7 +20,7 @@ function suspendingEngine(): Engine {
     get: (self: HostObject, property: string) =>
       property === 'value' ? new Suspend(self.data) : property === 'id' ? 'h1' : undefined,
   });
-  engine.registerFn('spawn', 1, 1, ([value]) => new Host('handle', value));
+  engine.registerFn('launch', 1, 1, ([value]) => new Host('handle', value));
   return engine;
 }
 
@@ -56,9 +56,9 @@ const SCRIPTS: readonly (readonly [string, string])[] = [
   ['`${ask(1)} and ${ask(2)}`', '"2 and 4"'],
   ['switch ask(1) { 2 => ask(5), _ => 0 }', '10'],
   ['try { ask(1); throw 7 } catch (e) { 0 } ask(4)', '8'],
-  ['let h = spawn(4); h.value + 1', '9'],
-  ['let h = spawn(4); [h.id, h.value]', '["h1", 8]'],
-  ['[spawn(1), spawn(2)].map(|h| h.value)', '[2, 4]'],
+  ['let h = launch(4); h.value + 1', '9'],
+  ['let h = launch(4); [h.id, h.value]', '["h1", 8]'],
+  ['[launch(1), launch(2)].map(|h| h.value)', '[2, 4]'],
   ['let f = Fn("ask"); f.call(3)', '6'],
   ['[1, 2].map(Fn("ask"))', '[2, 4]'],
   ['5.ask()', '10'],
