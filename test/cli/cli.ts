@@ -30,7 +30,7 @@ export async function runCli(home: string, args: string[], input = ''): Promise<
 
 /** Each of these command lines, one after the other in one process. */
 export async function runMany(home: string, lines: string[][]): Promise<Ran[]> {
-  const script = join(import.meta.dirname, 'many.ts');
+  const script = join(import.meta.dirname, 'fixtures', 'many.ts');
   const { code, stdout, stderr } = await runNode(home, [script], JSON.stringify(lines));
   if (code !== 0) throw new Error(stderr);
   return JSON.parse(stdout) as Ran[];

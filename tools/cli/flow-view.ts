@@ -15,7 +15,7 @@ import { usage } from './failure.ts';
 import { contextOf, type Session } from './session.ts';
 
 /** A job that waits for a node says why. */
-export type JobObject = Job & { unplaced?: string };
+type JobObject = Job & { unplaced?: string };
 
 export type FlowObject = Omit<Flow, 'jobs'> & {
   jobs: JobObject[];
@@ -69,7 +69,7 @@ export function followFlow(
 }
 
 /** The flow as its log stands now; undefined when there is no such flow in this context. */
-export async function readFlow(session: Session, ref: FlowRef): Promise<FlowState | undefined> {
+async function readFlow(session: Session, ref: FlowRef): Promise<FlowState | undefined> {
   const state = emptyFlow();
   for await (const entry of session.bus.log.read(ref)) fold(state, entry, session);
   return state.deploy === null ? undefined : state;

@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
 import { ensureError } from '../../schemas/errors.ts';
 
-export const LINE_BYTES_MAX = 64 * 1024 * 1024;
+const LINE_BYTES_MAX = 64 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
 export async function answerLines(
