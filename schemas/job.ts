@@ -33,8 +33,10 @@ export const SalPayload = z.object({
 });
 export type SalPayload = z.infer<typeof SalPayload>;
 
-/** How many times a lost attempt may be followed by another (DESIGN 5.6). */
+/** How many times a lost attempt may be followed by another (DESIGN 5.6): a job may be what kills runners. */
 export const LOST_ATTEMPTS_MAX = 5;
+/** The same for attempts lost with the whole node: that is rarely the job's doing, but it may be. */
+export const SWEPT_ATTEMPTS_MAX = 50;
 export const RETRIES_MAX = 100;
 export const BACKOFF_MAX_MS = 5 * 60_000;
 

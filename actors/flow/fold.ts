@@ -52,8 +52,10 @@ export type JobState = {
   pack: PackId | null;
   node: Address | null;
   unplaced: string | null;
-  /** Attempts that were begun and lost; known failures so far. */
+  /** Attempts begun and lost while their supervisor lived on: the job itself may be the reason. */
   lost: number;
+  /** Attempts begun and lost together with their supervisor: the job can hardly be the reason. */
+  swept: number;
   failures: number;
   createdAt: number;
   begunAt: number | null;
@@ -70,6 +72,8 @@ export type PackState = {
   class: string;
   node: Address;
   planSeq: number;
+  /** Incarnation of the supervisor that planned it. */
+  planInc: string;
   jobs: number[];
   state: 'queued' | 'claimed' | 'void';
   claim: { inc: string; runner: string; seq: number; at: number } | null;
@@ -317,12 +321,13 @@ function foldPlan(folding: Folding, body: Decisions['plan']): undefined {
       class: kind,
       node,
       planSeq: entry.seq,
+      planInc: body.inc,
       jobs: [],
       state: 'queued',
       claim: null,
     };
   }
-  for (const placement of body.placed) place(folding, placement);
+  for (const placement of body.placed) place(folding, placement, body.inc);
   for (const gone of body.gone) giveUp(folding, gone);
 }
 
@@ -336,6 +341,7 @@ function newJob(spec: NewJob, createdAt: number): JobState {
     node: null,
     unplaced: null,
     lost: 0,
+    swept: 0,
     failures: 0,
     createdAt,
     begunAt: null,
@@ -351,16 +357,16 @@ function newJob(spec: NewJob, createdAt: number): JobState {
  * Gives an attempt to a pack. A begun attempt is never given again: a further one takes its place. An
  * attempt nobody began may move to another pack, since only the pack it is in can begin it.
  */
-function place({ state, entry, changes }: Folding, placement: Placement): void {
+function place({ state, entry, changes }: Folding, placement: Placement, inc: string): void {
   const job = state.jobs[placement.n];
   if (job === undefined || isJobEnded(job)) return;
   const again =
     placement.attempt === job.attempt + 1 && (job.begunAt !== null || job.retryAt !== null);
   const moved = placement.attempt === job.attempt && job.begunAt === null && job.retryAt === null;
   if (!again && !moved) return;
-  if (again && placement.because === 'lost') job.lost += 1;
   const pack = placement.pack === null ? undefined : state.packs[placement.pack];
   if (placement.pack !== null && pack?.planSeq !== entry.seq) return;
+  if (again && placement.because === 'lost') countLoss(state, job, inc);
   job.attempt = placement.attempt;
   job.begunAt = null;
   job.retryAt = null;
@@ -370,6 +376,12 @@ function place({ state, entry, changes }: Folding, placement: Placement): void {
   job.status = pack === undefined ? 'unplaced' : 'pending';
   pack?.jobs.push(job.n);
   changes.push({ type: 'job', n: job.n });
+}
+
+function countLoss(state: FlowState, job: JobState, inc: string): void {
+  const before = job.pack === null ? undefined : state.packs[job.pack];
+  if (before?.planInc === inc) job.lost += 1;
+  else job.swept += 1;
 }
 
 function giveUp(folding: Folding, { n, attempt, outcome, error }: Gone): void {

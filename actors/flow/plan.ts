@@ -7,7 +7,7 @@
 import { failure } from '../../schemas/errors.ts';
 import type { Gone, NewJob, Placement, PlannedPack, PlanReason } from '../../schemas/flow.ts';
 import { jobId } from '../../schemas/ids.ts';
-import { type JobSpec, LOST_ATTEMPTS_MAX } from '../../schemas/job.ts';
+import { type JobSpec, LOST_ATTEMPTS_MAX, SWEPT_ATTEMPTS_MAX } from '../../schemas/job.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import type { DerivedJob } from './derive.ts';
 import type { FlowState, JobState, PackState } from './fold.ts';
@@ -143,7 +143,7 @@ function reviewPacks(input: PlanInput, plan: Plan, candidates: Candidate[]): voi
       if (job.pack !== claimed.pack || job.endedSeq !== null || job.retryAt !== null) continue;
       if (job.begunAt === null) {
         candidates.push({ n, attempt: job.attempt, spec, because: 'void', alone: job.lost > 0 });
-      } else if (spec.idempotent && job.lost < LOST_ATTEMPTS_MAX) {
+      } else if (spec.idempotent && mayLoseAgain(job)) {
         candidates.push({ n, attempt: job.attempt + 1, spec, because: 'lost', alone: true });
       } else {
         plan.gone.push(outcomeUnknown(job, claimed, spec.idempotent));
@@ -152,9 +152,12 @@ function reviewPacks(input: PlanInput, plan: Plan, candidates: Candidate[]): voi
   }
 }
 
+const mayLoseAgain = (job: JobState): boolean =>
+  job.lost < LOST_ATTEMPTS_MAX && job.swept < SWEPT_ATTEMPTS_MAX;
+
 function outcomeUnknown(job: JobState, claimed: PackState, idempotent: boolean): Gone {
   const why = idempotent
-    ? `its runner died with it ${job.lost + 1} times`
+    ? `its runner died with it ${job.lost + job.swept + 1} times`
     : 'it is not marked idempotent, so it is not run again';
   const message = `attempt ${job.attempt} was begun by ${claimed.claim?.runner ?? 'a runner'}, which was lost before it reported; ${why}`;
   const error = failure('outcome_unknown', message, { actor: 'supervisor', node: claimed.node });
