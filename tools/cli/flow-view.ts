@@ -25,8 +25,11 @@ export type FlowObject = Omit<Flow, 'jobs'> & {
   refusals?: StoredRefusal[];
 };
 
-export const StoredRefusal = Refusal.extend({ at: z.unknown().optional() });
-export type StoredRefusal = z.infer<typeof StoredRefusal>;
+/** `at`: when the bus took it; the ledger counts in ms, people read it as every other time. */
+const StoredRefusal = Refusal.extend({
+  at: z.int().transform((ms) => new Date(ms).toISOString()),
+});
+type StoredRefusal = z.infer<typeof StoredRefusal>;
 
 export const ListedFlow = z.object({
   flow: z.string(),

@@ -179,6 +179,8 @@ function causeText(error: ErrorRecord): string {
   return root === error ? error.message : `${error.message}: ${root.message}`;
 }
 
+const count = (jobs: number): string => (jobs === 1 ? '1 job' : `${jobs} jobs`);
+
 /** The last lines: how it ended, how many jobs it took, what went wrong. */
 export function summary(flow: Flow): string[] {
   const counts = new Map<string, number>();
@@ -191,7 +193,7 @@ export function summary(flow: Flow): string[] {
       ? undefined
       : Date.parse(flow.ended_at) - Date.parse(flow.created_at);
   const after = ms === undefined ? '' : ` after ${durationText(ms)}`;
-  const jobs = flow.jobs.length === 0 ? '' : `, ${flow.jobs.length} jobs: ${parts.join(', ')}`;
+  const jobs = flow.jobs.length === 0 ? '' : `, ${count(flow.jobs.length)}: ${parts.join(', ')}`;
   const lines = [told(flow.status, `${flow.flow}${after}${jobs}`)];
   if (flow.error !== null) lines.push(...errorLines(flow.error).map((line) => `  ${line}`));
   return lines;

@@ -5,7 +5,7 @@
 import type { Command } from 'commander';
 import { verifySignatures } from '../../bus/envelope.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import { type JsonValue, stringifyTyped } from '../../schemas/json.ts';
+import { exactJson, type JsonValue, stringifyTyped } from '../../schemas/json.ts';
 import { told } from './narrate.ts';
 import { globals, print, printJson, withExample } from './output.ts';
 import { readSealed, type SealedContent } from './sealed.ts';
@@ -62,5 +62,5 @@ function printScript(content: SealedContent): void {
 function payloadOf(content: SealedContent): Record<string, unknown> {
   if (content.type === 'command') return content.command;
   const { args, ...rest } = content.deployment;
-  return { ...rest, args: JSON.parse(stringifyTyped(args as JsonValue)) as unknown };
+  return { ...rest, args: exactJson(stringifyTyped(args as JsonValue)) };
 }
