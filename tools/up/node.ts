@@ -54,6 +54,8 @@ const OFFERS: Record<JobKind, string[]> = {
   vm: ['vm'],
   wasm: ['wasm'],
 };
+/** States of the identity in which somebody may have to act, or wait. */
+const WORTH_TELLING: ReadonlySet<string> = new Set(['awaitingApproval', 'offline']);
 /** What runs may finish within this when a node is told to stop. */
 const DRAIN_GRACE_MS = 10_000;
 const RUNNER_RESTARTS = {
@@ -84,7 +86,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     reconnect: (bus) => bus.nats.reconnect(),
   });
   identity.onState(({ state, reason }) => {
-    if (state !== 'joined') alarm(`identity ${state}${reason === '' ? '' : `: ${reason}`}`);
+    if (WORTH_TELLING.has(state)) alarm(`identity ${state}${reason === '' ? '' : `: ${reason}`}`);
   });
   const { bus } = await identity.joined();
   host.describeOn(bus);
