@@ -16,6 +16,8 @@ const FLEET = resolve(import.meta.dirname, '../../examples/fleet.rhai');
 /** Few slots and enough work, so that the flow still runs at the last kill. */
 const RUNNERS = 'process=2,sal=1';
 const SECONDS = String(Math.max(0.5, KILLS * 0.05));
+/** Apart, most of a kill leaves the work alone. */
+const SECONDS_APART = String(KILLS * 0.25);
 /** Between a start and the next kill: from before the first job runs until well into the work. */
 const KILL_AFTER_MS = [100, 2500] as const;
 
@@ -120,7 +122,7 @@ test(`control plane, supervisor and runner apart, one killed at a time (seed ${S
   await supervisor.start();
   await runner.start();
   const trace = join(folder, 'trace');
-  const flow = await deployFleet(control.home, server, trace, SECONDS);
+  const flow = await deployFleet(control.home, server, trace, SECONDS_APART);
   let lastKill = '';
   for (let kill = 0; kill < KILLS; kill++) {
     await delay(moment(chance));
