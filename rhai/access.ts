@@ -6,7 +6,7 @@
  */
 import { mismatch, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
-import { shiftLeft, shiftRight } from './operators.ts';
+import { shiftLeft } from './operators.ts';
 import {
   Char,
   INT_MAX,
@@ -241,5 +241,3 @@ function setText(text: string, index: Value, value: Value): Value {
   copy[to] = value.text;
   return copy.join('');
 }
-
-export { shiftRight };

@@ -82,7 +82,6 @@ export const OP = {
   ARRAY: 66, // r r n
   MAP: 67, // r k r      keys, first value
   INTERP: 68, // r r n
-  RANGE: 69, // r r r n   start, end, inclusive
   CLOSURE: 70, // r k r n function, first captured cell, count
   FORINIT: 71, // r r
   FORNEXT: 72, // r r →   iterator, item
@@ -111,7 +110,6 @@ export const OP = {
   STEP: 95, // breakpoint
   EXTRAS: 96, // r n    notes (0) or cuts back to (1) the variables evals have added
   LOCKCELL: 97, // r n
-  CONSTCELL: 98, // r      marks a cell as holding a constant
 } as const;
 
 /** A call that is resolved when it runs: by name, arity and the types of its arguments. */

@@ -10,7 +10,6 @@ import { type Callback, fits, type NativeFn } from './natives.ts';
 import { functionKey } from './parse-functions.ts';
 import { type MachineState, Module } from './state.ts';
 import { Suspend } from './suspend.ts';
-import { isIdentifier } from './tokens.ts';
 import { Cell, FnPtr, RMap, typeName, type Value } from './values.ts';
 
 /** The types of arguments as the original names them in errors. */
@@ -122,13 +121,12 @@ function callBack(m: MachineState, call: Callback): Value | undefined {
   m.charge(1);
   const proto = scriptTarget(m, call.fn, args.length, call.self);
   if (proto) {
-    const window = freeWindow(m);
+    const window = m.top.bp;
     if (proto.empty) return null;
-    const frame = enterFunction(m, proto, window, -1, false);
+    enterFunction(m, proto, window, -1, false);
     placeArguments(m, window, args, call.self);
     pushModuleImports(m, proto.library);
     m.ops += proto.cost;
-    void frame;
     return undefined;
   }
   const plain = args.map(flat);
@@ -142,6 +140,7 @@ function callBack(m: MachineState, call: Callback): Value | undefined {
     frame.process = fn.process(all, m);
     frame.dst = -1;
     frame.plain = false;
+    frame.bp = freeWindow(m);
     frame.level = (m.frames[m.depth - 1]?.level ?? 0) + 1;
     frame.imports = m.imports.length;
     return undefined;
@@ -201,6 +200,7 @@ export function scriptTarget(
 
 /** A function of a module sees what the module imported. */
 export function pushModuleImports(m: MachineState, library: Library): void {
+  if (m.moduleOf.size === 0) return;
   const module = m.moduleOf.get(library);
   if (module) m.imports.push(...module.imports);
 }
@@ -229,7 +229,7 @@ export function callPointer(
       m.regs[dst] = null;
       return true;
     }
-    enterFunction(m, proto, window, dst, false);
+    enterFunction(m, proto, window, dst - m.top.bp);
     pushModuleImports(m, proto.library);
     m.ops += proto.cost;
     if (m.ops > m.stopAt) m.overBudget();
@@ -329,7 +329,7 @@ export function callMethod(m: MachineState, site: CallSite, window: number, dst:
       regs[dst] = null;
       return true;
     }
-    enterFunction(m, proto, window, dst, false);
+    enterFunction(m, proto, window, dst - m.top.bp);
     m.ops += proto.cost;
     if (m.ops > m.stopAt) m.overBudget();
     return false;
@@ -348,5 +348,3 @@ export function callMethod(m: MachineState, site: CallSite, window: number, dst:
 function missingMethod(_m: MachineState, site: CallSite, args: Value[]): RhaiError {
   return notFound(site.name, args);
 }
-
-export { isIdentifier };

@@ -10,7 +10,7 @@ import { NO_POSITION, type RhaiError } from './errors.ts';
 import { OPERATORS, type Operator } from './operators.ts';
 import { functionKey } from './parse-functions.ts';
 import { startOf } from './parse-expressions.ts';
-import { typeName, type Value } from './values.ts';
+import type { Value } from './values.ts';
 
 const RR: Partial<Record<string, number>> = {
   '+': OP.ADD,
@@ -494,5 +494,3 @@ function compileClosure(c: FnCompiler, expr: ClosureExpr, dst: number): void {
 export function compileError(c: FnCompiler, error: RhaiError): void {
   c.emit(OP.ERROR, c.constant(error));
 }
-
-export { typeName };

@@ -3,14 +3,13 @@ import { arithmeticError, RhaiError } from '../errors.ts';
 import { floatRange, sequence, stepRange } from '../iterate.ts';
 import type { NativeTable } from '../natives.ts';
 import { shiftRight } from '../operators.ts';
-import { displayText, plainFloat } from '../text.ts';
+import { plainFloat } from '../text.ts';
 import {
   type Char,
   Float,
   INT_MAX,
   INT_MIN,
   type Int,
-  isInt,
   makeInt,
   Range,
   type Value,
@@ -269,5 +268,3 @@ export function rangeFunctions(t: NativeTable): void {
     return x >= start && (inclusive ? x <= end : x < end);
   });
 }
-
-export { displayText, isInt };
