@@ -7,7 +7,6 @@
  */
 import { z } from 'zod';
 import { CommandVerb } from './command.ts';
-import { Capability } from './deployment.ts';
 import { ErrorRecord } from './errors.ts';
 import { Address, FlowId, Incarnation, JobNumber, PackId, Principal } from './ids.ts';
 import { Begun, JobKind, JobStatus, Result, TypedJson } from './job.ts';

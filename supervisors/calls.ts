@@ -100,8 +100,10 @@ function matching(nodes: readonly RosterNode[], filter: JsonValue): JsonValue {
   const wanted = (filter ?? {}) as { group?: unknown; caps?: unknown };
   const caps = Array.isArray(wanted.caps) ? wanted.caps : [];
   return nodes
-    .filter((node) => wanted.group === undefined || node.groups.includes(String(wanted.group)))
-    .filter((node) => caps.every((cap) => node.offers.includes(String(cap))))
+    .filter(
+      ({ groups }) => wanted.group === undefined || groups.some((group) => group === wanted.group),
+    )
+    .filter(({ offers }) => caps.every((cap) => offers.some((offer) => offer === cap)))
     .map(({ address, name, groups, offers, liveness }) => ({
       address,
       caps: offers,

@@ -55,7 +55,7 @@ export const coordMachine = setup({
     placeFlow: effect('placeFlow'),
     wakeAssignee: effect('wakeAssignee'),
     explainUnplaced: effect('explainUnplaced'),
-    armDeadline: (_, _params: { afterMs: number }) => effect('armDeadline')(),
+    armDeadline: (_self: unknown, _params: { afterMs: number }) => effect('armDeadline')(),
     disarmDeadline: effect('disarmDeadline'),
     closeFlow: effect('closeFlow'),
     takeLog: assign({

@@ -214,7 +214,7 @@ class Coord {
     for (const {
       actor,
       track: { term },
-    } of [...this.#flows.values()]) {
+    } of this.#flows.values()) {
       if (term?.node === node.address) {
         const reason = node.reason ?? `is ${node.liveness}`;
         if (gone) actor.send({ type: 'NODE_LOST', node: node.address, reason });

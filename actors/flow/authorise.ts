@@ -25,7 +25,7 @@ export type Evidence = {
   atMs: number;
   /** The context as the ledger knows it; undefined: there is none of that name. */
   context: ContextRecord | undefined;
-  isRegistered(principal: Principal): boolean;
+  isRegistered: (principal: Principal) => boolean;
 };
 
 export type Verdict<T> = { ok: T } | { refused: ErrorRecord };

@@ -179,6 +179,7 @@ export class Derivation {
       if (this.#mismatch !== undefined) return this.#mismatchStep(this.#mismatch);
       switch (outcome.state) {
         case 'sliced':
+        case 'paused':
           return { state: 'sliced' };
         case 'done':
           return { state: 'done', value: toJson(outcome.value), unjoined: this.#unjoined() };
@@ -407,16 +408,18 @@ export class Derivation {
     const text = prettyError(error, this.#env.script);
     const where = { actor: 'script' };
     const value = innermost.thrown;
-    if (value instanceof RMap && typeof value.items.get('code') === 'string') {
+    const code = value instanceof RMap ? value.items.get('code') : undefined;
+    if (value instanceof RMap && typeof code === 'string') {
       const job = value.items.get('job');
       const n = typeof job === 'string' ? Number(job.split('.')[1]) : Number.NaN;
       const cause = this.#history.job(n)?.error ?? null;
-      const message = String(value.items.get('message') ?? '');
+      const said = value.items.get('message');
+      const message = typeof said === 'string' ? said : '';
       const at = innermost.position.line > 0 ? `line ${innermost.position.line}: ` : '';
       const what =
         cause === null ? message : `job ${n} (${this.jobs[n]?.spec.name ?? '?'}): ${message}`;
       return {
-        code: String(value.items.get('code')),
+        code,
         message: `${at}${what}`,
         actor: 'script',
         node: null,

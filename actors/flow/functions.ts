@@ -154,6 +154,11 @@ function defineState(define: Define, ask: Ask, run: Run): void {
   );
 }
 
+function count(value: Value | undefined): string {
+  if (typeof value === 'number') return String(value);
+  throw usage('progress: how much is done and how much there is are whole numbers');
+}
+
 function defineValues(define: Define, ask: Ask, run: Run): void {
   define('nodes', 0, 1, ([filter], at) =>
     ask({ type: 'call', name: 'nodes', args: toJson(filter ?? new RMap()) }, at),
@@ -162,13 +167,10 @@ function defineValues(define: Define, ask: Ask, run: Run): void {
   define('random', 0, 0, () => new Float(run.randomFloat()));
   define('uuid', 0, 0, () => run.randomUuid());
   define('arg', 1, 2, ([name, fallback]) => {
-    const value = run.arg(String(name));
+    if (typeof name !== 'string') throw usage('arg: the name is a string');
+    const value = run.arg(name) ?? fallback;
     if (value !== undefined) return value;
-    if (fallback !== undefined) return fallback;
-    throw new HeroError(
-      'script_failed',
-      `argument "${String(name)}" is missing: pass --arg ${String(name)}=…`,
-    );
+    throw new HeroError('script_failed', `argument "${name}" is missing: pass --arg ${name}=…`);
   });
   define('log', 1, 1, ([text]) => {
     run.note('log', typeof text === 'string' ? text : toJson(text ?? null));
@@ -177,7 +179,7 @@ function defineValues(define: Define, ask: Ask, run: Run): void {
   define('progress', 2, 3, ([done, total, text]) => {
     run.note(
       'progress',
-      `${String(done)}/${String(total)}${typeof text === 'string' ? ` ${text}` : ''}`,
+      `${count(done)}/${count(total)}${typeof text === 'string' ? ` ${text}` : ''}`,
     );
     return null;
   });

@@ -6,7 +6,7 @@
  */
 import { z } from 'zod';
 import { HeroError } from '../../schemas/errors.ts';
-import { BACKOFF_MAX_MS, JobKind, type JobSpec, RETRIES_MAX } from '../../schemas/job.ts';
+import { BACKOFF_MAX_MS, type JobKind, type JobSpec, RETRIES_MAX } from '../../schemas/job.ts';
 import { type HostObject, type Value } from '../../rhai/engine.ts';
 import { toJson } from '../../rhai/json.ts';
 import { Char, Float, HostObject as HostObjectClass, RArray, RMap } from '../../rhai/values.ts';

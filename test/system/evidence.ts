@@ -39,7 +39,12 @@ export async function storyOf(nats: NatsConnection, flow: string): Promise<Story
     for (const { n, attempt } of begins) begun.push(`${flow}.${n} ${attempt}`);
     for (const { n, attempt } of results) finished.push(`${flow}.${n} ${attempt}`);
   }
-  return { begun, finished, end: (entries.at(-1)?.body as Body).status ?? '', entries };
+  return {
+    begun,
+    finished,
+    end: (entries.at(-1)?.body as Body | undefined)?.status ?? '',
+    entries,
+  };
 }
 
 /** Lines of the trace: `<job> <attempt>`, one for each attempt that ran. */

@@ -38,7 +38,7 @@ export type ControlPlane = { url: string; joinCreds: string; stop: () => Promise
 const TOKEN_LIFETIME_S = 7 * 24 * 3600;
 
 export async function startControlPlane(options: ControlPlaneOptions): Promise<ControlPlane> {
-  const { dataDir, identity, durability } = options;
+  const { dataDir, durability } = options;
   const undo: (() => Promise<void> | void)[] = [];
   const stop = async (): Promise<void> => {
     for (const step of undo.splice(0).reverse()) await step();

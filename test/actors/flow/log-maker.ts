@@ -235,7 +235,7 @@ function plausible(draft: Draft, state: FlowState): Draft {
     const results = body['results'] as object[];
     body['results'] = results.map((each, i) => ({
       ...each,
-      ...(mine[i % Math.max(1, mine.length)] ?? {}),
+      ...mine[i % Math.max(1, mine.length)],
     }));
     body['inc'] = INC;
   }
