@@ -7,7 +7,7 @@
  * (`Place` remembers the way). What a method returns is a temporary and has no way back.
  */
 import type { AssignStmt, ChainExpr, Expr, IndexStep, MethodStep, Step } from './ast.ts';
-import { type FnProto, OP } from './bytecode.ts';
+import { OP } from './bytecode.ts';
 import type { FnCompiler } from './compile.ts';
 import {
   compileInto,
@@ -152,19 +152,10 @@ function callMethod(
     c.emit(OP.CALLON, args.length, window, dst);
     return;
   }
-  const { library } = c.unit;
-  const typed = new Map<string, FnProto>();
-  const suffix = functionKey(name, args.length, null);
-  for (let l: typeof library | null = library; l; l = l.parent) {
-    for (const proto of l.functions.values()) {
-      if (proto.thisType !== null && proto.name === name && proto.arity === args.length) {
-        if (!typed.has(proto.thisType)) typed.set(proto.thisType, proto);
-      }
-    }
-  }
+  const key = functionKey(name, args.length, null);
   const site = makeSite(c, name, args.length + 1, {
-    plain: library.find(suffix),
-    typed: typed.size > 0 ? typed : null,
+    plain: c.unit.library.find(key),
+    typed: c.unit.typed.get(key) ?? null,
     ...flags,
   });
   c.emit(OP.METHOD, c.constant(site), window, dst);

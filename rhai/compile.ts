@@ -39,6 +39,8 @@ export interface Unit {
   readonly library: Library;
   /** The names of script functions, for methods that may be theirs. */
   readonly names: ReadonlySet<string>;
+  /** Functions restricted to a type of `this`, by name and arity. */
+  readonly typed: ReadonlyMap<string, ReadonlyMap<string, FnProto>>;
   /** Emits a STEP before each statement. */
   readonly debug: boolean;
   readonly emit: Emitter;
@@ -167,6 +169,21 @@ function compileFunction(unit: Unit, def: FnDef): void {
   c.finish();
 }
 
+/** The functions with a type of `this` in a library and those around it; the nearest wins. */
+function typedMethods(library: Library): Map<string, Map<string, FnProto>> {
+  const found = new Map<string, Map<string, FnProto>>();
+  for (let l: Library | null = library; l; l = l.parent) {
+    for (const proto of l.functions.values()) {
+      if (proto.thisType === null) continue;
+      const key = functionKey(proto.name, proto.arity, null);
+      const byType = found.get(key) ?? new Map<string, FnProto>();
+      if (!byType.has(proto.thisType)) byType.set(proto.thisType, proto);
+      found.set(key, byType);
+    }
+  }
+  return found;
+}
+
 /** Compiles a parsed and optimised script; the result is its outermost code. */
 export function compileScript(
   script: Script,
@@ -192,7 +209,8 @@ export function compileScript(
       makeProto(def, library),
     );
   }
-  const unit: Unit = { settings, natives, library, names, debug, emit: EMITTER };
+  const typed = typedMethods(library);
+  const unit: Unit = { settings, natives, library, names, typed, debug, emit: EMITTER };
   for (const def of script.functions) compileFunction(unit, def);
   const main = new FnProto('', [], library, false, null, { line: 0, column: 0 });
   const c = new FnCompiler(unit, main, script.usesEval, mode);

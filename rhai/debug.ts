@@ -147,7 +147,7 @@ export class Debugger {
     );
     const scope = scopeOf(state, frame, frame.pc);
     const names = scope.variables.map((v) => v.name);
-    const main = this.engine.compileEval(source, frame.proto.library, names);
+    const main = this.engine.compileEval(source, frame.proto.library, names, true);
     const result = this.engine.startOn(new Program(source, main), scope).run(maxOperations);
     for (const { slot } of plain) {
       const at = frame.bp + slot;

@@ -222,11 +222,16 @@ export class Engine implements EngineSide {
     }
   }
 
-  compileEval(source: string, parent: Library, names: Iterable<string> = []): FnProto {
+  compileEval(
+    source: string,
+    parent: Library,
+    names: Iterable<string>,
+    functions: boolean,
+  ): FnProto {
     const { settings } = this;
     const outer = { variables: new Map([...names].map((name) => [name, undefined])) };
     const script = parseScript(source, settings, outer);
-    if (script.functions.some((fn) => !fn.name.startsWith('anon$'))) {
+    if (!functions && script.functions.length > 0) {
       throw parseError('WrongFnDefinition', WRONG_FN_DEFINITION, NO_POSITION);
     }
     optimise(script, settings, null);

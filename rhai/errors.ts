@@ -245,7 +245,8 @@ function bounds(
 export function errorToMap(error: RhaiError): RMap {
   const map = new Map<string, Value>();
   map.set('error', error.kind);
-  map.set('message', describe(error));
+  // Its own place is in `line` and `position`.
+  map.set('message', body(error));
   const { name = '', second = '', value = null, length = 0, index = 0 } = error.details;
   switch (error.kind) {
     case 'ErrorFunctionNotFound':

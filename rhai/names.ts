@@ -111,7 +111,7 @@ function evalCode(m: MachineState, frame: Frame, pc: number): void {
   const names = outer.variables.map((v) => v.name);
   let proto: FnProto;
   try {
-    proto = m.engine.compileEval(text, (frame.proto as FnProto).library, names);
+    proto = m.engine.compileEval(text, (frame.proto as FnProto).library, names, false);
   } catch (error) {
     if (!(error instanceof RhaiError)) throw error;
     throw new RhaiError('ErrorInFunctionCall', { name: 'eval', inner: error }, m.position);

@@ -70,7 +70,7 @@ export function parseFunction(p: Parser, place: Place): void {
     const message = `Function ${fn.name} with ${params} already exists`;
     throw parseError('FnDuplicatedDefinition', message, pos);
   }
-  p.functions.set(key, fn);
+  p.define(key, fn);
 }
 
 /** The type before the dot in `fn int.f()`, as type_of names it. */
@@ -206,7 +206,7 @@ export function parseClosure(p: Parser, place: Place): Expr {
     if (decl) decl.captured = true;
     return { kind: 'variable', name: wanted, decl, namespace: [], isFn, pos };
   });
-  p.functions.set(functionKey(name, fn.params.length, null), fn);
+  p.define(functionKey(name, fn.params.length, null), fn);
   return { kind: 'closure', fn, externals, pos: place.pos };
 }
 

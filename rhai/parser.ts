@@ -108,6 +108,7 @@ export class Parser {
   readonly outer: OuterNames | null;
   readonly grammar: Grammar;
   readonly functions = new Map<string, FnDef>();
+  private readonly fnNames = new Set<string>();
   scope: Scope = { stack: [], blockStart: 0, externals: [], usesEval: false };
   /** Names of modules imported so far, for strict mode. */
   imports: string[] = [];
@@ -195,9 +196,13 @@ export class Parser {
     return null;
   }
 
+  define(key: string, fn: FnDef): void {
+    this.functions.set(key, fn);
+    this.fnNames.add(fn.name);
+  }
+
   isFnName(name: string): boolean {
-    for (const fn of this.functions.values()) if (fn.name === name) return true;
-    return false;
+    return this.fnNames.has(name);
   }
 
   /** Finds a variable; one that is not here is noted as wanted from outside, for closures. */

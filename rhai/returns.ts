@@ -200,9 +200,9 @@ function handle(m: MachineState, frame: Frame, pc: number, error: RhaiError): Rh
 
 function caughtValue(error: RhaiError): Value {
   let inner = error;
-  while (inner.details.inner && inner.kind === 'ErrorInFunctionCall') inner = inner.details.inner;
+  while (inner.details.inner) inner = inner.details.inner;
   if (inner.kind === 'ErrorRuntime') return inner.details.value ?? null;
-  const map = errorToMap(inner);
+  const map = errorToMap(error);
   if (error.position.line > 0) {
     map.items.set('line', error.position.line);
     map.items.set('position', error.position.column);

@@ -108,7 +108,13 @@ export interface EngineSide {
   getter(
     type: string,
   ): ((self: HostObject, property: string) => Value | Suspend | undefined) | null;
-  compileEval(source: string, parent: Library, names: Iterable<string>): FnProto;
+  /** The code of an eval; the original refuses functions in it, closures too. */
+  compileEval(
+    source: string,
+    parent: Library,
+    names: Iterable<string>,
+    functions: boolean,
+  ): FnProto;
   compileModule(source: string, path: string): FnProto;
   parseJson(text: string, hasNull: boolean): Value;
 }

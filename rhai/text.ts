@@ -150,7 +150,7 @@ export function debugText(value: Value): string {
   }
   if (value instanceof RBlob) return blobText(value.bytes);
   if (value instanceof Range) return rangeText(value);
-  if (value instanceof FnPtr) return fnText(value);
+  if (value instanceof FnPtr) return `Fn(${value.name})`;
   if (value instanceof Timestamp) return '<timestamp>';
   return (value as HostObject).type;
 }
@@ -159,17 +159,6 @@ function rangeText(range: Range): string {
   const dots = range.inclusive ? '..=' : '..';
   const end = range.end === 9223372036854775807n ? '' : String(range.end);
   return `${range.start}${dots}${end}`;
-}
-
-function fnText(fn: FnPtr): string {
-  const kind = fn.fn === null && !fn.name.startsWith('anon$') ? 'Fn' : 'Fn*';
-  if (fn.curry.length === 0) return `${kind}(${fn.name})`;
-  const curry = fn.curry.map((c) => (isCell(c) ? debugText(c.value) : debugText(c as Value)));
-  return `${kind}(${[fn.name, ...curry].join(', ')})`;
-}
-
-function isCell(value: unknown): value is { value: Value } {
-  return typeof value === 'object' && value !== null && 'locked' in value;
 }
 
 function blobText(bytes: readonly number[]): string {
