@@ -858,6 +858,10 @@ function loop(m: MachineState): void {
         }
       }
       // The frame on top has changed.
+      if (m.ops >= m.sliceEnd) {
+        m.outcome = { state: 'sliced' };
+        return;
+      }
       frame = m.top;
       proto = frame.proto as FnProto;
       code = proto.code;

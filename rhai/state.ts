@@ -225,6 +225,10 @@ export class MachineState implements NativeContext {
 
   checkSize(value: Value): void {
     const { maxStringSize, maxArraySize, maxMapSize, maxTotalSize } = this.settings;
+    // UTF-8 takes at most three bytes a unit: most strings need no count.
+    if (typeof value === 'string' && maxTotalSize === 0) {
+      if (maxStringSize === 0 || value.length * 3 <= maxStringSize) return;
+    }
     if (typeof value !== 'string' && (typeof value !== 'object' || value === null)) return;
     const measured = this.measure.of(value, this.ops);
     const sizes = measured ?? ownSize(value);

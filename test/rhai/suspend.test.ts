@@ -160,3 +160,19 @@ test('host functions - errors, arities, values of any type', () => {
   assert.equal(run('crash()'), 'ErrorSystem');
   assert.ok(RhaiError.prototype instanceof Error);
 });
+
+test('slices - callbacks of library functions are sliced too', () => {
+  const engine = new Engine();
+  const script = 'let a = []; a.pad(1000, 1); a.map(|x| x + 1).filter(|x| x == 2).len()';
+  const machine = engine.start(engine.compile(script));
+  let slices = 0;
+  for (;;) {
+    const outcome = machine.run(50);
+    if (outcome.state !== 'sliced') {
+      assert.deepEqual(outcome, { state: 'done', value: 1000 });
+      break;
+    }
+    slices++;
+  }
+  assert.ok(slices > 50, `${slices} slices`);
+});
