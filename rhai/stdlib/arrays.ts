@@ -13,7 +13,7 @@ import {
   typeName,
   type Value,
 } from '../values.ts';
-import { callMaker } from './callbacks.ts';
+import { callMaker, NONE } from './callbacks.ts';
 import { property } from './core.ts';
 import { clamp, indexIn, startAndCount } from './ranges.ts';
 
@@ -176,7 +176,7 @@ function* mapProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'map', ...ELEMENT });
   const list = items(a);
   const out: Value[] = [];
-  for (let i = 0; i < list.length; i++) out.push(yield call(copyValue(list[i] as Value), [], [i]));
+  for (let i = 0; i < list.length; i++) out.push(yield call(copyValue(list[i] as Value), NONE, i));
   return new RArray(out);
 }
 
@@ -186,7 +186,7 @@ function* filterProcess([a, f]: Value[], context: NativeContext): Process {
   const list = items(a);
   for (let i = 0; i < list.length; i++) {
     const item = copyValue(list[i] as Value);
-    if ((yield call(item, [], [i])) === true) out.push(copyValue(item));
+    if ((yield call(item, NONE, i)) === true) out.push(copyValue(item));
   }
   return new RArray(out);
 }
@@ -194,7 +194,7 @@ function* filterProcess([a, f]: Value[], context: NativeContext): Process {
 function* forEachProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'for_each', ...ELEMENT, elementAt: -1 });
   for (let i = 0; i < items(a).length; i++) {
-    const callback = call(own(a)[i] as Value, [], [i]);
+    const callback = call(own(a)[i] as Value, NONE, i);
     yield callback;
     if (callback.self !== undefined) own(a)[i] = callback.self;
   }
@@ -210,7 +210,7 @@ function* indexProcess([a, f, from = 0]: Value[], context: NativeContext): Proce
   const list = items(a);
   const [start] = clamp(list.length, from as Int, 0);
   for (let i = start; i < list.length; i++) {
-    if ((yield call(copyValue(list[i] as Value), [], [i])) === true) return i;
+    if ((yield call(copyValue(list[i] as Value), NONE, i)) === true) return i;
   }
   return -1;
 }
@@ -230,7 +230,7 @@ function* findMapProcess([a, f, from = 0]: Value[], context: NativeContext): Pro
   const list = items(a);
   const [start] = clamp(list.length, from as Int, 0);
   for (let i = start; i < list.length; i++) {
-    const value = yield call(copyValue(list[i] as Value), [], [i]);
+    const value = yield call(copyValue(list[i] as Value), NONE, i);
     if (value !== null) return value;
   }
   return null;
@@ -241,7 +241,7 @@ function testProcess(caller: string, stopOn: boolean) {
     const call = callMaker(context, f as Value, { caller, ...ELEMENT });
     const list = items(a);
     for (let i = 0; i < list.length; i++) {
-      const yes = (yield call(copyValue(list[i] as Value), [], [i])) === true;
+      const yes = (yield call(copyValue(list[i] as Value), NONE, i)) === true;
       if (yes === stopOn) return stopOn;
     }
     return !stopOn;
@@ -255,7 +255,7 @@ function reduceProcess(caller: string, backwards: boolean) {
     let result: Value = initial;
     for (let n = 0; n < list.length; n++) {
       const i = backwards ? list.length - 1 - n : n;
-      result = yield call(copyValue(list[i] as Value), [result], [i]);
+      result = yield call(copyValue(list[i] as Value), [result], i);
     }
     return result;
   };
@@ -268,7 +268,7 @@ function partProcess(caller: string, takes: boolean) {
     const taken: Value[] = [];
     const list = own(a).slice();
     for (let i = 0; i < list.length; i++) {
-      const callback = call(list[i] as Value, [], [i]);
+      const callback = call(list[i] as Value, NONE, i);
       const yes = (yield callback) === true;
       const item = callback.self === undefined ? (list[i] as Value) : callback.self;
       if (yes === takes) taken.push(item);
@@ -291,7 +291,7 @@ function* zipProcess([a, b, f]: Value[], context: NativeContext): Process {
   const n = Math.min(items(a).length, items(b).length);
   for (let i = 0; i < n; i++) {
     const pair = [copyValue(items(a)[i] as Value), copyValue(items(b)[i] as Value)];
-    out.push(yield call(undefined, pair, [i]));
+    out.push(yield call(undefined, pair, i));
   }
   return new RArray(out);
 }

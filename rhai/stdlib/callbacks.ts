@@ -16,16 +16,23 @@ export interface CallShape {
   readonly elementAt: number;
 }
 
-type Maker = (
-  element: Value | undefined,
-  plain: readonly Value[],
-  extras: readonly Value[],
-) => Callback;
+/** Makes one call: the element, the plain arguments, the extra one (an index). */
+type Maker = (element: Value | undefined, plain: readonly Value[], extra?: Value) => Callback;
 
-function insert(list: readonly Value[], at: number, value: Value): Value[] {
-  if (list.length === 0) return [value];
-  if (list.length === 1) return at === 0 ? [value, list[0] as Value] : [list[0] as Value, value];
-  return list.toSpliced(at, 0, value);
+/** No plain arguments: shared, never changed. */
+export const NONE: readonly Value[] = [];
+
+function withElement(plain: readonly Value[], at: number, element: Value): Value[] {
+  if (plain.length === 0) return [element];
+  if (plain.length === 1) {
+    const only = plain[0] as Value;
+    return at === 0 ? [element, only] : [only, element];
+  }
+  return plain.toSpliced(at, 0, element);
+}
+
+function withExtra(plain: readonly Value[], extra: Value | undefined): Value[] {
+  return extra === undefined ? [...plain] : [...plain, extra];
 }
 
 /** Decides once how the callback is to be called, then makes the calls. */
@@ -42,11 +49,14 @@ export function callMaker(context: NativeContext, given: Value, shape: CallShape
       : caller;
   const asThis: Maker = (element, plain) => new Callback(fn, [...plain], element, wrap);
   const moved: Maker = (element, plain) =>
-    new Callback(fn, insert(plain, elementAt, element as Value), undefined, wrap);
-  const movedAll: Maker = (element, plain, extras) =>
-    new Callback(fn, insert([...plain, ...extras], elementAt, element as Value), undefined, wrap);
-  const all: Maker = (element, plain, extras) =>
-    new Callback(fn, [...plain, ...extras], element, wrap);
+    new Callback(fn, withElement(plain, elementAt, element as Value), undefined, wrap);
+  const movedAll: Maker = (element, plain, extra) => {
+    const args = withElement(plain, elementAt, element as Value);
+    if (extra !== undefined) args.push(extra);
+    return new Callback(fn, args, undefined, wrap);
+  };
+  const all: Maker = (element, plain, extra) =>
+    new Callback(fn, withExtra(plain, extra), element, wrap);
   if (arities.includes(n)) return asThis;
   if (moves && arities.includes(n + 1)) return moved;
   if (moves && arities.includes(n + e + 1)) return movedAll;

@@ -29,7 +29,7 @@ function* mapProcess([m, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'filter', ...SHAPE });
   const out = new Map<string, Value>();
   for (const key of sortedKeys(entries(m).keys())) {
-    out.set(key, yield call(copyValue(entries(m).get(key) as Value), [key], []));
+    out.set(key, yield call(copyValue(entries(m).get(key) as Value), [key]));
   }
   return new RMap(out);
 }
@@ -39,7 +39,7 @@ function* filterProcess([m, f]: Value[], context: NativeContext): Process {
   const out = new Map<string, Value>();
   for (const key of sortedKeys(entries(m).keys())) {
     const value = entries(m).get(key) as Value;
-    if ((yield call(copyValue(value), [key], [])) === true) out.set(key, copyValue(value));
+    if ((yield call(copyValue(value), [key])) === true) out.set(key, copyValue(value));
   }
   return new RMap(out);
 }
@@ -51,7 +51,7 @@ function partProcess(caller: string, takes: boolean) {
     const taken = new Map<string, Value>();
     const all = own(m);
     for (const key of sortedKeys(all.keys())) {
-      const callback = call(all.get(key) as Value, [key], []);
+      const callback = call(all.get(key) as Value, [key]);
       const yes = (yield callback) === true;
       const value = callback.self === undefined ? (all.get(key) as Value) : callback.self;
       if (yes === takes) {
