@@ -268,10 +268,17 @@ export interface ExportStmt {
   readonly pos: Position;
 }
 
+/** An `import` whose path is written out; what a path computes to is known only when it runs. */
+export interface ImportSite {
+  readonly path: string;
+  readonly pos: Position;
+}
+
 /** What the parser hands on. */
 export interface Script {
   readonly source: string;
   body: Stmt[];
   readonly functions: FnDef[];
   readonly usesEval: boolean;
+  readonly importSites: readonly ImportSite[];
 }

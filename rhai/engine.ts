@@ -2,6 +2,7 @@
  * The door of this folder: an Engine compiles scripts and starts machines that run them.
  * Hosts import from here, json.ts, errors.ts, values.ts and conformance.ts, nothing else.
  */
+import type { ImportSite } from './ast.ts';
 import type { FnProto, Library } from './bytecode.ts';
 import { compileScript } from './compile.ts';
 import { NO_POSITION, type Position, RhaiError } from './errors.ts';
@@ -19,8 +20,9 @@ import { standardLibrary } from './stdlib/standard.ts';
 import type { Suspend } from './suspend.ts';
 import { Cell, type HostObject, RMap, typeName, type Value } from './values.ts';
 
+export type { ImportSite } from './ast.ts';
 export type { Position } from './errors.ts';
-export { prettyError, RhaiError, runtimeError } from './errors.ts';
+export { originOf, prettyError, RhaiError, runtimeError } from './errors.ts';
 export type { Settings } from './limits.ts';
 export type { Value } from './values.ts';
 export { HostObject } from './values.ts';
@@ -242,6 +244,24 @@ export class Engine implements EngineSide {
     const script = parseScript(source, this.settings, null);
     optimise(script, this.settings, null);
     return compileScript(script, this.settings, this.natives, { path });
+  }
+
+  /** The imports of a source whose paths are written out, in its order. Throws as `compile` does. */
+  importsOf(source: string): readonly ImportSite[] {
+    try {
+      return parseScript(source, { ...this.settings, strictVariables: false }, null).importSites;
+    } catch (thrown) {
+      throw asError(thrown);
+    }
+  }
+
+  /** Throws what a module of this source would fail with before it runs. */
+  checkModule(source: string, path: string): void {
+    try {
+      this.compileModule(source, path);
+    } catch (thrown) {
+      throw asError(thrown);
+    }
   }
 
   parseJson(text: string, hasNull: boolean): Value {

@@ -292,17 +292,37 @@ export function errorToMap(error: RhaiError): RMap {
   return new RMap(map);
 }
 
-/** The error with the line it points at and a caret under the place. */
-export function prettyError(error: RhaiError, source: string): string {
-  const lines = source.split('\n');
-  let deepest: RhaiError = error;
-  while (deepest.inner) deepest = deepest.inner;
+/** The innermost error and the module it happened in; '' is the script itself. */
+export function originOf(error: RhaiError): { error: RhaiError; path: string } {
+  let path = '';
+  let deepest = error;
+  while (deepest.inner) {
+    const { kind, details } = deepest;
+    if (kind === 'ErrorInModule') path = details.name ?? '';
+    // A call names where its function stands; a native function stands nowhere.
+    else if (kind === 'ErrorInFunctionCall') path = details.second ?? '';
+    deepest = deepest.inner;
+  }
+  return { error: deepest, path };
+}
+
+/**
+ * The error with the line it points at and a caret under the place. `moduleSource` gives the sources of
+ * modules, for errors that happened in one.
+ */
+export function prettyError(
+  error: RhaiError,
+  source: string,
+  moduleSource: (path: string) => string | undefined = () => undefined,
+): string {
+  const { error: deepest, path } = originOf(error);
+  const lines = (path === '' ? source : (moduleSource(path) ?? '')).split('\n');
   const top = deepest.callStack[0]?.position ?? error.callStack[0]?.position ?? NO_POSITION;
   const at = deepest.position.line === 0 ? top : deepest.position;
   const message = describe(error);
   const line = lines[at.line - 1];
   if (at.line === 0 || line === undefined) return message;
-  const gutter = `${at.line}: `;
+  const gutter = path === '' ? `${at.line}: ` : `${path}:${at.line}: `;
   const { shown, caret } = excerpt(line.replace(/\r$/, ''), Math.max(at.column - 1, 0));
   const pad = Array.from(shown.slice(0, caret), (c) => (c === '\t' ? '\t' : ' ')).join('');
   return `${gutter}${shown}\n${' '.repeat(gutter.length)}${pad}^ ${message}`;

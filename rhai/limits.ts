@@ -43,6 +43,8 @@ export interface Settings {
   clock: (() => number) | undefined;
   /** The source of a module, or undefined when there is none of that name. */
   resolveModule: ((path: string) => string | undefined) | undefined;
+  /** What a module is known by, of the path as written and the module it is written in ('': the script). */
+  modulePath: ((path: string, from: string) => string) | undefined;
   onPrint: (text: string, at: Position) => void;
   onDebug: (text: string, at: Position) => void;
   /** Called every few thousand operations; true ends the script with ErrorTerminated. */
@@ -78,6 +80,7 @@ export const DEFAULT_SETTINGS: Settings = {
   standardLibrary: true,
   clock: undefined,
   resolveModule: undefined,
+  modulePath: undefined,
   onPrint: () => {},
   onDebug: () => {},
   onProgress: undefined,

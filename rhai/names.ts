@@ -122,11 +122,12 @@ function evalCode(m: MachineState, frame: Frame, pc: number): void {
 }
 
 function importModule(m: MachineState, frame: Frame, pc: number): number {
-  const { code, consts } = frame.proto as FnProto;
+  const { code, consts, library } = frame.proto as FnProto;
   const alias = consts[code[pc + 1] as number] as string;
-  const path = m.regs[frame.bp + (code[pc + 2] as number)] as Value;
+  const written = m.regs[frame.bp + (code[pc + 2] as number)] as Value;
   frame.pc = pc + 4;
-  if (typeof path !== 'string') throw mismatch('string', path === null ? '()' : 'i64');
+  if (typeof written !== 'string') throw mismatch('string', written === null ? '()' : 'i64');
+  const path = m.settings.modulePath?.(written, library.path) ?? written;
   if (m.moduleCount >= m.settings.maxModules) throw new RhaiError('ErrorTooManyModules');
   m.moduleCount++;
   const known = m.modules.get(path);

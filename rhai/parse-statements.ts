@@ -289,6 +289,9 @@ function parseImport(p: Parser, outer: Place): Stmt {
   const pos = positionOf(p.next());
   const place = p.deeper(outer, pos);
   const path = parseExpr(p, place);
+  if (path.kind === 'const' && typeof path.value === 'string') {
+    p.importSites.push({ path: path.value, pos: path.pos });
+  }
   const alias = p.match('as') ? p.variableName().name : '';
   p.imports.push(alias);
   return { kind: 'import', path, alias, pos };

@@ -73,6 +73,7 @@ export function parseScript(source: string, settings: Settings, outer: OuterName
     body,
     functions: [...parser.functions.values()],
     usesEval: parser.scope.usesEval,
+    importSites: parser.importSites,
   };
 }
 
@@ -99,5 +100,6 @@ export function parseExpression(
     body,
     functions: [...parser.functions.values()],
     usesEval: parser.scope.usesEval,
+    importSites: parser.importSites,
   };
 }

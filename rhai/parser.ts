@@ -8,7 +8,7 @@
  *     JavaScript stack cannot overflow.
  * P2  error kinds and positions are the original's; the first error ends the parse.
  */
-import type { Declaration, Expr, FnDef, Name, Stmt } from './ast.ts';
+import type { Declaration, Expr, FnDef, ImportSite, Name, Stmt } from './ast.ts';
 import { type Position, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import { Lexer, lexError, type Token, tokenText } from './tokens.ts';
@@ -112,6 +112,7 @@ export class Parser {
   scope: Scope = { stack: [], blockStart: 0, externals: [], usesEval: false };
   /** Names of modules imported so far, for strict mode. */
   imports: string[] = [];
+  readonly importSites: ImportSite[] = [];
   /** While a switch case is read, `|` separates cases. */
   pipeSeparates = false;
   private ahead: Token | null = null;
