@@ -63,9 +63,14 @@ export type JobState = {
   retryAt: number | null;
   endedSeq: number | null;
   endedAt: number | null;
+  /** What kind of entry ended it: decides what a retry gives another attempt, and is told as a cause. */
+  endedBy: EndedBy | null;
   value: string | null;
   error: ErrorRecord | null;
 };
+
+/** A result; a command; the script's own cancel; a plan that gave it up; the end of its flow. */
+export type EndedBy = 'result' | 'command' | 'script' | 'plan' | 'end';
 
 export type PackState = {
   pack: PackId;
@@ -255,7 +260,10 @@ const DECISION_FOLDS: {
     changes.push({ type: 'answered' });
     if (name === 'cancel' && error === null) {
       const job = state.jobs[Number(args)];
-      if (job) endJob({ state, changes, ...folding }, job, 'cancelled', cancelError('its script'));
+      if (job) {
+        const error = cancelError('its script');
+        endJob({ state, changes, ...folding }, job, 'script', 'cancelled', error);
+      }
     }
     return undefined;
   },
@@ -270,7 +278,7 @@ const DECISION_FOLDS: {
     const { status, value, error } = body;
     state.end = { seq: entry.seq, at: entry.at, status, value, error };
     for (const job of state.jobs)
-      endJob(folding, job, 'cancelled', cancelError('the end of its flow'));
+      endJob(folding, job, 'end', 'cancelled', cancelError('the end of its flow'));
     changes.push({ type: 'ended' });
     return undefined;
   },
@@ -294,11 +302,11 @@ function foldCommand(folding: Folding, body: Decisions['cancel']): undefined {
   const error = cancelError(by[0] ?? 'a command', reason);
   if (job !== null) {
     const target = state.jobs[job];
-    if (target) endJob(folding, target, 'cancelled', error);
+    if (target) endJob(folding, target, 'command', 'cancelled', error);
     return;
   }
   state.cancelled ??= { seq: entry.seq, at: entry.at, reason, by };
-  for (const each of state.jobs) endJob(folding, each, 'cancelled', error);
+  for (const each of state.jobs) endJob(folding, each, 'command', 'cancelled', error);
   // Nobody was ever assigned, so nobody else can end it: the command itself is the end.
   if (state.term === null) {
     state.end = { seq: entry.seq, at: entry.at, status: 'cancelled', value: null, error };
@@ -348,6 +356,7 @@ function newJob(spec: NewJob, createdAt: number): JobState {
     retryAt: null,
     endedSeq: null,
     endedAt: null,
+    endedBy: null,
     value: null,
     error: null,
   };
@@ -387,12 +396,13 @@ function countLoss(state: FlowState, job: JobState, inc: string): void {
 function giveUp(folding: Folding, { n, attempt, outcome, error }: Gone): void {
   const job = folding.state.jobs[n];
   if (job === undefined || job.attempt !== attempt) return;
-  endJob(folding, job, outcome, error);
+  endJob(folding, job, 'plan', outcome, error);
 }
 
 function endJob(
   folding: Folding,
   job: JobState,
+  by: EndedBy,
   outcome: Outcome,
   error: ErrorRecord | null,
 ): void {
@@ -402,6 +412,7 @@ function endJob(
   job.retryAt = null;
   job.endedSeq = folding.entry.seq;
   job.endedAt = folding.entry.at;
+  job.endedBy = by;
   folding.changes.push({ type: 'jobEnded', n: job.n });
 }
 
@@ -463,11 +474,11 @@ function finish(folding: Folding, pack: PackState, result: Result): void {
   if (job.pack !== pack.pack || job.attempt !== result.attempt || job.begunAt === null) return;
   if (job.retryAt !== null) return;
   job.value = result.value;
-  if (result.outcome === 'completed') return endJob(folding, job, 'completed', null);
+  if (result.outcome === 'completed') return endJob(folding, job, 'result', 'completed', null);
   job.error = result.error;
   job.failures += 1;
   if (result.outcome === 'cancelled' || job.failures > job.spec.retries) {
-    return endJob(folding, job, result.outcome, result.error);
+    return endJob(folding, job, 'result', result.outcome, result.error);
   }
   job.retryAt = entry.at + retryBackoffMs(job.spec.backoff_ms, job.failures);
   job.status = 'pending';

@@ -25,6 +25,7 @@ const COMMANDS: Record<string, () => Promise<Register>> = {
   flows: async () => (await import('./flows.ts')).registerFlows,
   flow: async () => (await import('./flow.ts')).registerFlow,
   watch: async () => (await import('./watch.ts')).registerWatch,
+  why: async () => (await import('./why.ts')).registerWhy,
   cancel: async () => (await import('./cancel.ts')).registerCancel,
   nodes: async () => (await import('./nodes.ts')).registerNodes,
   context: async () => (await import('./context.ts')).registerContext,
