@@ -82,6 +82,7 @@ export const OP = {
   ARRAY: 66, // r r n
   MAP: 67, // r k r      keys, first value
   INTERP: 68, // r r n
+  BACKPROP: 69, // r k r  as SETPROP, of what was read there; nothing where it cannot be set
   CLOSURE: 70, // r k r n function, first captured cell, count
   FORINIT: 71, // r r
   FORNEXT: 72, // r r →   iterator, item

@@ -110,10 +110,10 @@ function read(
   }
 }
 
-function write(c: FnCompiler, via: Via, value: number): void {
+function write(c: FnCompiler, via: Via, value: number, op: number = OP.SETPROP): void {
   const { step, register, key } = via;
   c.at(step.pos);
-  if (step.kind === 'property') c.emit(OP.SETPROP, register, c.constant(step.name), value);
+  if (step.kind === 'property') c.emit(op, register, c.constant(step.name), value);
   else c.emit(OP.SETIDX, register, key, value);
 }
 
@@ -121,7 +121,7 @@ function write(c: FnCompiler, via: Via, value: number): void {
 function writeBack(c: FnCompiler, base: Expr, path: readonly Via[], value: number): void {
   let current = value;
   for (const via of path.toReversed()) {
-    write(c, via, current);
+    write(c, via, current, OP.BACKPROP);
     current = via.register;
   }
   storeBase(c, base, current);
@@ -284,7 +284,7 @@ export function assignChain(c: FnCompiler, stmt: AssignStmt, value: number): voi
   write(c, last, result);
   // Containers were changed in place; strings, integers and host objects were replaced.
   for (let i = path.length - 2; i >= 0; i--) {
-    write(c, path[i] as Via, (path[i + 1] as Via).register);
+    write(c, path[i] as Via, (path[i + 1] as Via).register, OP.BACKPROP);
   }
   storeBase(c, base, baseRegister);
   c.patch(skips);

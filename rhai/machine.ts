@@ -603,15 +603,18 @@ function loop(m: MachineState): void {
           }
           return;
         }
-        case 51: {
-          // SETPROP
+        case 51: // SETPROP
+        case 69: {
+          // BACKPROP
           const base = regs[bp + (code[pc + 1] as number)] as Value;
           const name = consts[code[pc + 2] as number] as string;
           const v = regs[bp + (code[pc + 3] as number)] as Value;
           if (base instanceof RMap && !m.checksSize) {
             if (base.shared) ownEntries(base).set(name, v);
             else base.items.set(name, v);
-          } else regs[bp + (code[pc + 1] as number)] = writeProperty(m, base, name, v);
+          } else {
+            regs[bp + (code[pc + 1] as number)] = writeProperty(m, base, name, v, code[pc] === 69);
+          }
           pc += 4;
           continue;
         }
@@ -912,7 +915,14 @@ function readProperty(m: MachineState, base: Value, name: string, dst: number): 
   return true;
 }
 
-function writeProperty(m: MachineState, base: Value, name: string, value: Value): Value {
+/** `back`: the value was read from there and may be the same still, so that a setter is no must. */
+function writeProperty(
+  m: MachineState,
+  base: Value,
+  name: string,
+  value: Value,
+  back: boolean,
+): Value {
   if (base instanceof RMap) {
     ownEntries(base).set(name, value);
     if (m.checksSize) m.checkSize(base);
@@ -921,6 +931,7 @@ function writeProperty(m: MachineState, base: Value, name: string, value: Value)
   const args = [base, value];
   const setter = choose(m.natives.find(`set$${name}`, 2), args);
   if (!setter?.code) {
+    if (back) return base;
     const types = `type '${typeName(base)}' to handle '${typeName(value)}'`;
     throw new RhaiError('ErrorDotExpr', {
       name: `No writable property '${name}' - a setter is not registered for ${types}`,

@@ -10,7 +10,7 @@ import {
 } from '../../rhai/engine.ts';
 import { runtimeError } from '../../rhai/engine.ts';
 import { debugText } from '../../rhai/text.ts';
-import type { Value } from '../../rhai/values.ts';
+import { RMap, type Value } from '../../rhai/values.ts';
 
 function suspendingEngine(): Engine {
   const engine = new Engine();
@@ -37,7 +37,13 @@ function drive(script: string, answer: (payload: unknown) => Value, slice = 0): 
   return 'did not end';
 }
 
-const double = (payload: unknown): Value => (payload as number) * 2;
+/** Twice what was asked for: texts and numbers; maps are given as new ones. */
+const double = (payload: unknown): Value =>
+  payload instanceof RMap
+    ? new RMap(new Map(payload.items))
+    : typeof payload === 'string'
+      ? payload + payload
+      : (payload as number) * 2;
 
 const SCRIPTS: readonly (readonly [string, string])[] = [
   ['ask(21)', '42'],
@@ -58,6 +64,15 @@ const SCRIPTS: readonly (readonly [string, string])[] = [
   ['try { ask(1); throw 7 } catch (e) { 0 } ask(4)', '8'],
   ['let h = launch(4); h.value + 1', '9'],
   ['let h = launch(4); [h.id, h.value]', '["h1", 8]'],
+  // A property that cannot be set is read all the same where a method may change what it gives.
+  ['let h = launch("a-b"); h.value.to_upper()', '"A-BA-B"'],
+  ['let h = launch("a-b"); h.value.split("-")', '["a", "ba", "b"]'],
+  ['let h = launch("a"); h.value.append("b"); h.value', '"aa"'],
+  ['let h = launch(#{n: 1}); h.value.n = 5; h.value.n', '1'],
+  [
+    'let h = launch(1); h.value = 2',
+    "No writable property 'value' - a setter is not registered for type 'handle' to handle 'i64' (line 1, position 22)",
+  ],
   ['[launch(1), launch(2)].map(|h| h.value)', '[2, 4]'],
   ['let f = Fn("ask"); f.call(3)', '6'],
   ['[1, 2].map(Fn("ask"))', '[2, 4]'],
