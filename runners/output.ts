@@ -137,7 +137,7 @@ export class JobOutput {
         await this.#bus.queues.publish(this.#subject, body);
         return true;
       } catch (error) {
-        const terminal = error instanceof HeroError && ERROR_CODES[error.code] === 'terminal';
+        const terminal = error instanceof HeroError && ERROR_CODES[error.code].kind === 'terminal';
         if (terminal || (!(error instanceof HeroError) && tries >= 5)) return false;
         await delay(backoffMs(tries, RETRY));
       }

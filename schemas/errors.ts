@@ -8,47 +8,199 @@
 import { z } from 'zod';
 
 type Kind = 'terminal' | 'transient';
+type Entry = { kind: Kind; means: string; fix: string };
 
-/** code -> may a retry help? The names are public (INTERFACES 4) and never change their meaning. */
+/**
+ * code -> may a retry help, what has happened, what the reader can do (docs/errors.md is made of it).
+ * The names are public (INTERFACES 4) and never change their meaning.
+ */
 export const ERROR_CODES = {
-  bad_envelope: 'terminal',
-  bad_signature: 'terminal',
-  unknown_signer: 'terminal',
-  policy_unmet: 'terminal',
-  context_mismatch: 'terminal',
-  not_executor: 'terminal',
-  expired: 'terminal',
-  not_yet_valid: 'terminal',
-  too_large: 'terminal',
-  duplicate_key: 'terminal',
-  script_syntax: 'terminal',
-  script_failed: 'terminal',
-  script_limit: 'terminal',
-  capability_not_needed: 'terminal',
-  capability_not_offered: 'terminal',
-  capability_not_granted: 'terminal',
-  capability_not_allowed: 'terminal',
-  unplaced: 'transient',
-  replay_mismatch: 'terminal',
-  outcome_unknown: 'terminal',
-  job_failed: 'terminal',
-  timeout: 'terminal',
-  cancelled: 'terminal',
-  forged_job: 'terminal',
-  unverifiable: 'transient',
-  quota: 'terminal',
-  kv_conflict: 'terminal',
-  unreachable: 'transient',
-  fence_lost: 'transient',
-  not_found: 'terminal',
-  not_allowed: 'terminal',
-  bad_request: 'terminal',
-  bad_job: 'terminal',
-  missing_tool: 'terminal',
-  log_regressed: 'terminal',
-  usage: 'terminal',
-  internal: 'terminal',
-} as const satisfies Record<string, Kind>;
+  bad_envelope: {
+    kind: 'terminal',
+    means: 'the message is no envelope that can be read',
+    fix: 'Seal it with `herobus deploy --out`, or see docs/wire.md for its form.',
+  },
+  bad_signature: {
+    kind: 'terminal',
+    means: 'a signature does not fit the bytes; one that is wrong spoils the whole message',
+    fix: 'Sign the very bytes that are sent; a change after signing needs new signatures.',
+  },
+  unknown_signer: {
+    kind: 'terminal',
+    means: 'no signer is registered with this bus',
+    fix: 'Register the key: any `herobus` command that connects does it.',
+  },
+  policy_unmet: {
+    kind: 'terminal',
+    means: 'it has fewer signatures, or others, than the context asks for',
+    fix: 'See who must sign with `herobus context show`; add them with `herobus sign`.',
+  },
+  context_mismatch: {
+    kind: 'terminal',
+    means: 'the payload names another context than the subject it came on',
+    fix: 'Publish it on the context it was signed for.',
+  },
+  not_executor: {
+    kind: 'terminal',
+    means: 'no signer is an executor of the context',
+    fix: 'Ask one of its admins: `herobus context grant <context> <U…> executor`.',
+  },
+  expired: {
+    kind: 'terminal',
+    means: 'it came after its time',
+    fix: 'Seal it anew; a longer `--expires` gives more time, 24 h at most.',
+  },
+  not_yet_valid: {
+    kind: 'terminal',
+    means: 'it was issued in the future',
+    fix: 'Set the clock of the machine that signed it.',
+  },
+  too_large: {
+    kind: 'terminal',
+    means: 'it is larger than may be sent or kept',
+    fix: 'Send less, or send files instead of text in the script.',
+  },
+  duplicate_key: {
+    kind: 'terminal',
+    means: 'its JSON has one key twice',
+    fix: 'Write each key once.',
+  },
+  script_syntax: {
+    kind: 'terminal',
+    means: 'the script does not parse',
+    fix: 'Mend it at the line and column that are named; `herobus script check` tries it again.',
+  },
+  script_failed: {
+    kind: 'terminal',
+    means: 'the script threw, or did what cannot be done',
+    fix: 'Look at the line; catch what may fail with `try`.',
+  },
+  script_limit: {
+    kind: 'terminal',
+    means: 'the script went over one of its limits',
+    fix: 'Do less in the script and more in its jobs; the limit is named with its figure.',
+  },
+  capability_not_needed: {
+    kind: 'terminal',
+    means: 'more was granted than anything in it needs',
+    fix: 'Grant less.',
+  },
+  capability_not_offered: {
+    kind: 'terminal',
+    means: 'no node offers what is needed',
+    fix: 'Start a node that does, as with `herobus up --runners`.',
+  },
+  capability_not_granted: {
+    kind: 'terminal',
+    means: 'the script needs what its signer did not grant',
+    fix: 'Deploy it again with `--grant`.',
+  },
+  capability_not_allowed: {
+    kind: 'terminal',
+    means: 'the script needs what its context does not allow',
+    fix: 'Ask an admin of the context to allow it.',
+  },
+  unplaced: {
+    kind: 'transient',
+    means: 'no node fits at present',
+    fix: 'It begins as soon as one fits; the reason names what each node lacks.',
+  },
+  replay_mismatch: {
+    kind: 'terminal',
+    means: 'run again, the script asked for something else than the log holds',
+    fix: 'It is a fault of herobus, or the log was tampered with: please report it with the two values.',
+  },
+  outcome_unknown: {
+    kind: 'terminal',
+    means: 'the job was begun, and its runner was lost before it reported',
+    fix: 'See how far it came, then `herobus retry`; mark jobs `idempotent: true` that may run twice.',
+  },
+  job_failed: {
+    kind: 'terminal',
+    means: 'the job ran and failed',
+    fix: 'Look at the cause below it: exit code, signal, the end of stderr.',
+  },
+  timeout: {
+    kind: 'terminal',
+    means: 'the job did not end in its time and was ended',
+    fix: 'Give it a longer `timeout`, or less to do.',
+  },
+  cancelled: {
+    kind: 'terminal',
+    means: "somebody, the script or the flow's end called it off",
+    fix: 'The message says who and why.',
+  },
+  forged_job: {
+    kind: 'terminal',
+    means: 'a job came that the signed script does not ask for',
+    fix: 'Find out who may write to the bus; nothing of it was run.',
+  },
+  unverifiable: {
+    kind: 'transient',
+    means: 'it cannot be checked at present',
+    fix: 'It is tried again; see whether the ledger runs with `herobus nodes`.',
+  },
+  quota: {
+    kind: 'terminal',
+    means: 'the context has used up what it may use',
+    fix: 'Wait, clean up, or ask an admin for more.',
+  },
+  kv_conflict: {
+    kind: 'terminal',
+    means: 'somebody else wrote the key in between',
+    fix: 'Read it again, then write.',
+  },
+  unreachable: {
+    kind: 'transient',
+    means: 'nobody answers on the bus',
+    fix: 'See that `herobus up` runs and that --server names it.',
+  },
+  fence_lost: {
+    kind: 'transient',
+    means: 'another decision was stored first',
+    fix: 'It is looked at again by itself.',
+  },
+  not_found: {
+    kind: 'terminal',
+    means: 'there is no such thing',
+    fix: 'See what there is: `herobus flows`, `herobus nodes`, `herobus kv list`.',
+  },
+  not_allowed: {
+    kind: 'terminal',
+    means: 'you may not do this',
+    fix: 'Ask an admin of the context, or of the ledger.',
+  },
+  bad_request: {
+    kind: 'terminal',
+    means: 'the request has not the form it must have',
+    fix: 'See docs/schemas for the form.',
+  },
+  bad_job: {
+    kind: 'terminal',
+    means: 'the script asks for a job that cannot be',
+    fix: 'Mend the key that is named.',
+  },
+  missing_tool: {
+    kind: 'terminal',
+    means: 'the node lacks a program it needs for this',
+    fix: 'Install it there, or name another node.',
+  },
+  log_regressed: {
+    kind: 'terminal',
+    means: 'the bus holds less than it did before: it was restored from a backup, or lost data',
+    fix: 'Nothing is decided until somebody has looked: see the message.',
+  },
+  usage: {
+    kind: 'terminal',
+    means: 'the command was called in a wrong way',
+    fix: 'See its `--help`.',
+  },
+  internal: {
+    kind: 'terminal',
+    means: 'a fault of herobus itself',
+    fix: 'Please report it.',
+  },
+} as const satisfies Record<string, Entry>;
 
 export type ErrorCode = keyof typeof ERROR_CODES;
 

@@ -90,6 +90,13 @@ export const RosterNode = z.object({
 });
 export type RosterNode = z.infer<typeof RosterNode>;
 
+/** A node as people see it: its times are written as every other time is. */
+export const NodeObject = RosterNode.omit({ since_ms: true, beat_ms: true }).extend({
+  since: z.iso.datetime(),
+  last_beat: z.iso.datetime(),
+});
+export type NodeObject = z.infer<typeof NodeObject>;
+
 /** `hb.ledger.nodes`, in pages by address. */
 export const NodesReply = z.object({
   nodes: z.array(RosterNode),

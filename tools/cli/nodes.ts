@@ -1,7 +1,7 @@
 /** `herobus nodes`: the roster: who is there, how alive, with what to offer. */
 import type { Command } from 'commander';
 import { addressText } from '../../bus/identity.ts';
-import type { RosterNode } from '../../schemas/node.ts';
+import type { NodeObject, RosterNode } from '../../schemas/node.ts';
 import { allNodes } from './narrate.ts';
 import { globals, print, printJson, say, table, withExample } from './output.ts';
 import { withSession } from './session.ts';
@@ -22,8 +22,7 @@ export function registerNodes(program: Command): void {
   withExample(command, 'herobus nodes');
 }
 
-/** A node with its times as every other time is written. */
-function nodeObject(node: RosterNode): object {
+function nodeObject(node: RosterNode): NodeObject {
   const { since_ms, beat_ms, ...rest } = node;
   return {
     ...rest,
