@@ -67,6 +67,8 @@ export class ScriptHost {
   #step: Step | undefined;
   #admitted: Admitted | undefined;
   #script: { script: Script; answers: number } | undefined;
+  /** A retry opened the flow again: the script is to be run from its beginning. */
+  #reopened = false;
   #workerDeaths = 0;
   #movedMs = performance.now();
   #driving = false;
@@ -178,6 +180,7 @@ export class ScriptHost {
   }
 
   #next(): Next {
+    if (this.#reopened) this.#startOver();
     const { bus, nodes, load, nodeView } = this.#deps;
     return next({
       flow: this.ref.flow,
@@ -193,6 +196,15 @@ export class ScriptHost {
       step: this.#step,
       published: this.#published,
     });
+  }
+
+  /** Only between rounds: a script that is being advanced is not closed under it. */
+  #startOver(): void {
+    this.#reopened = false;
+    this.#closeScript();
+    this.#step = undefined;
+    this.#derived = [];
+    this.#workerDeaths = 0;
   }
 
   async #perform(what: Exclude<Next, { do: 'wait' | 'pause' | 'close' }>): Promise<void> {
@@ -382,6 +394,7 @@ export class ScriptHost {
     if (this.#closed) return;
     const changes = fold(this.#state, entry, this.#authority);
     this.#work.note(this.#state, changes);
+    if (changes.some(({ type }) => type === 'reopened')) this.#reopened = true;
     for (const change of changes) {
       if (change.type !== 'job' && change.type !== 'jobEnded') continue;
       const job = this.#state.jobs[change.n];

@@ -185,12 +185,18 @@ class Coord {
     }
   }
 
-  #begin(ref: FlowRef, { deploy }: Track): OpenFlow {
+  #begin(ref: FlowRef, { deploy, reopened, end }: Track): OpenFlow {
     const name = `coord-${ref.flow}`;
     const actor = this.#options.host.start(name, this.#machine, ref);
     const selector = deploy === null ? null : selectorIn(deploy.envelope);
     const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector };
     this.#flows.set(ref.flow, flow);
+    // Its end may have closed it just before: it stays findable whatever becomes of this process.
+    if (reopened > 0 && end === null) {
+      this.#openFlows
+        .add(ref)
+        .catch((error: unknown) => this.#alarm('opening a flow again', error));
+    }
     return flow;
   }
 

@@ -15,6 +15,7 @@ import type { FlowRef, Principal } from '../../schemas/ids.ts';
 import { parseStrictBytes } from '../../schemas/json.ts';
 import { authoriseCommand, authoriseDeployment, type Evidence } from '../flow/authorise.ts';
 import { ENGINE_VERSION } from '../flow/derive.ts';
+import { emptyFlow, fold } from '../flow/fold.ts';
 import type { Directory } from '../ledger/directory.ts';
 import type { OpenFlows } from './open-flows.ts';
 import type { Track } from './track.ts';
@@ -120,28 +121,67 @@ async function deploy(
 
 async function command(
   deps: IntakeDeps,
-  { context, flow, verb, job, reason }: Command,
+  asked: Command,
   envelope: string,
   by: Principal[],
 ): Promise<ErrorRecord | undefined> {
+  const { context, flow, verb, job, reason } = asked;
   const ref = { context, flow };
   for (let tries = 0; tries < COMMAND_TRIES_MAX; tries++) {
     const track = await deps.readTrack(ref);
     if (track.deploy === null)
       return failure('not_found', `there is no flow ${flow} in ${context}`);
-    if (track.commands.includes(envelope)) return undefined;
-    if (track.end !== null) {
-      return failure('not_allowed', `cannot ${verb}: flow ${flow} has ended ${track.end.status}`);
-    }
+    // The same bytes again: one command. What follows it may not have been done.
+    if (track.commands.includes(envelope)) return followUp(deps, ref, asked, track);
+    const refused = await refusedCommand(deps, asked, track);
+    if (refused !== undefined) return refused;
     try {
       const body = { v: 1, inc: deps.bus.incarnation, verb, job, reason, by, envelope };
       await deps.bus.log.decide(ref, verb, body, track.mainSeq);
-      return undefined;
+      return await followUp(deps, ref, asked, { end: null });
     } catch (error) {
       if (!(error instanceof FenceLost)) throw error;
     }
   }
   throw new HeroError('fence_lost', `flow ${flow} moves too fast for a ${verb} to be entered`);
+}
+
+/** A flow that a retry opened is open for whoever starts from `open_flows`, before the message is let go. */
+async function followUp(
+  { openFlows }: IntakeDeps,
+  ref: FlowRef,
+  { verb }: Command,
+  { end }: Pick<Track, 'end'>,
+): Promise<undefined> {
+  if (verb === 'retry' && end === null) await openFlows.add(ref);
+}
+
+/** Why a command cannot be entered into the log of its flow as it stands now. */
+async function refusedCommand(
+  deps: IntakeDeps,
+  { context, flow, verb, job }: Command,
+  { end }: Track,
+): Promise<ErrorRecord | undefined> {
+  const no = (why: string): ErrorRecord => failure('not_allowed', `cannot ${verb}: ${why}`);
+  if (verb === 'pause' || verb === 'resume') {
+    if (job !== null) return no(`a job of its own is not ${verb}d, only its flow is`);
+  }
+  if (verb !== 'retry') {
+    return end === null ? undefined : no(`flow ${flow} has ended ${end.status}`);
+  }
+  if (end === null) return no(`flow ${flow} has not ended; only one that ended failed is retried`);
+  if (end.status !== 'failed') {
+    return no(`flow ${flow} has ended ${end.status}; only one that ended failed is retried`);
+  }
+  if (job === null) return undefined;
+  // Jobs are no part of the track: they are folded when somebody names one, which is seldom.
+  const state = emptyFlow();
+  const authority = { isCoord: (at: string) => deps.directory.coords().includes(at) };
+  for await (const entry of deps.bus.log.read({ context, flow })) fold(state, entry, authority);
+  const known = state.jobs[job];
+  if (known === undefined) return no(`flow ${flow} has no job ${job}`);
+  if (known.status === 'completed') return no(`job ${job} has completed`);
+  return known.endedBy === 'script' ? no(`job ${job} was cancelled by its script`) : undefined;
 }
 
 async function refuse(

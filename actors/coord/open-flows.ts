@@ -11,18 +11,20 @@ export const OPEN_FLOWS_BUCKET = 'open_flows';
 
 export class OpenFlows {
   readonly #kv: Kv;
+  /** The last write of each flow: a retry opens what its end is still closing, in that order. */
+  readonly #tails = new Map<string, Promise<unknown>>();
 
   constructor(bus: Pick<Bus, 'kv'>) {
     this.#kv = bus.kv(OPEN_FLOWS_BUCKET);
   }
 
   async add(ref: FlowRef): Promise<void> {
-    await this.#kv.put(keyOf(ref), { v: 1, unplaced: null });
+    await this.#inTurn(ref, (key) => this.#kv.put(key, { v: 1, unplaced: null }));
   }
 
   /** Keeps, for people, why the flow has no node. */
   async explain(ref: FlowRef, unplaced: string): Promise<void> {
-    await this.#kv.put(keyOf(ref), { v: 1, unplaced });
+    await this.#inTurn(ref, (key) => this.#kv.put(key, { v: 1, unplaced }));
   }
 
   /** Why the flow has no node, when it is open and has none. */
@@ -32,7 +34,19 @@ export class OpenFlows {
   }
 
   async remove(ref: FlowRef): Promise<void> {
-    await this.#kv.delete(keyOf(ref));
+    await this.#inTurn(ref, (key) => this.#kv.delete(key));
+  }
+
+  async #inTurn(ref: FlowRef, write: (key: string) => Promise<unknown>): Promise<void> {
+    const key = keyOf(ref);
+    const act = (): Promise<unknown> => write(key);
+    const turn = (this.#tails.get(key) ?? Promise.resolve()).then(act, act);
+    this.#tails.set(key, turn);
+    try {
+      await turn;
+    } finally {
+      if (this.#tails.get(key) === turn) this.#tails.delete(key);
+    }
   }
 
   async list(): Promise<FlowRef[]> {

@@ -8,6 +8,7 @@ import { subjects } from '../../bus/subjects.ts';
 import type { ErrorRecord } from '../../schemas/errors.ts';
 import {
   AssignEntry,
+  CommandEntry,
   DeployEntry,
   EndEntry,
   type FlowStatus,
@@ -31,6 +32,11 @@ type Summary = {
   ended_at: string | null;
   error: ErrorRecord | null;
 };
+/** `undoneBefore`: what was asked before this entry no longer holds. */
+type Draft = { summary: Summary; undoneBefore: number; pausedSeq: number };
+
+/** In the order in which they are noted: each may undo what the ones before it say. */
+const KINDS = ['deploy', 'assign', 'end', 'retry', 'pause', 'resume', 'cancel'] as const;
 
 /** Newest first; `after` is the flow id the last page ended with. */
 export async function flowsPage(
@@ -39,13 +45,13 @@ export async function flowsPage(
   { context, after, limit }: FlowsRequest,
 ): Promise<FlowsReply> {
   const coords = new Set(directory.coords());
-  const summaries = new Map<string, Summary>();
-  for await (const entry of bus.log.overview(context, ['deploy', 'assign', 'end', 'cancel'])) {
-    if (entry.lane === 'main') note(summaries, entry, entry.kind, coords);
+  const drafts = new Map<string, Draft>();
+  for await (const entry of bus.log.overview(context, KINDS)) {
+    if (entry.lane === 'main') note(drafts, entry, entry.kind, coords);
   }
-  const sorted = [...summaries.values()].sort((a, b) =>
-    (b.created_at ?? '').localeCompare(a.created_at ?? ''),
-  );
+  const sorted = [...drafts.values()]
+    .map(({ summary }) => summary)
+    .sort((a, b) => (b.created_at ?? '').localeCompare(a.created_at ?? ''));
   const from = after === null ? 0 : sorted.findIndex(({ flow }) => flow === after) + 1;
   const page = sorted.slice(from, from + limit);
   const openFlows = new OpenFlows(bus);
@@ -66,44 +72,73 @@ export async function flowsPage(
   return { flows, next: from + limit < sorted.length ? (page.at(-1)?.flow ?? null) : null };
 }
 
+function newDraft(flow: string): Draft {
+  return {
+    summary: {
+      flow,
+      status: 'placing',
+      submitted_by: [],
+      supervisor: null,
+      created_at: null,
+      ended_at: null,
+      error: null,
+    },
+    undoneBefore: 0,
+    pausedSeq: 0,
+  };
+}
+
 function note(
-  summaries: Map<string, Summary>,
+  drafts: Map<string, Draft>,
   entry: Entry,
   kind: string,
   coords: ReadonlySet<string>,
 ): void {
   const at = new Date(entry.at).toISOString();
-  const summary = summaries.get(entry.flow) ?? {
-    flow: entry.flow,
-    status: 'placing' as const,
-    submitted_by: [],
-    supervisor: null,
-    created_at: null,
-    ended_at: null,
-    error: null,
-  };
-  summaries.set(entry.flow, summary);
-  if (kind === 'end') return noteEnd(summary, entry, at);
+  const draft = drafts.get(entry.flow) ?? newDraft(entry.flow);
+  drafts.set(entry.flow, draft);
+  const { summary } = draft;
+  if (kind === 'end') return noteEnd(draft, entry, at);
   if (!coords.has(entry.writer)) return;
   if (kind === 'deploy') {
     summary.created_at = at;
     summary.submitted_by = DeployEntry.safeParse(entry.body).data?.submitted_by ?? [];
   }
-  if (summary.ended_at !== null) return;
   if (kind === 'assign') {
     summary.supervisor = AssignEntry.safeParse(entry.body).data?.node ?? null;
     summary.status = 'running';
+  } else noteCommand(draft, entry, kind);
+}
+
+/** The newest of each kind is all that is known: whether it still holds shows by what came after it. */
+function noteCommand(draft: Draft, entry: Entry, kind: string): void {
+  const { summary } = draft;
+  if (entry.seq <= draft.undoneBefore) return;
+  if (kind === 'retry' && summary.status === 'failed') {
+    Object.assign(summary, { status: 'running', ended_at: null, error: null });
+    draft.undoneBefore = entry.seq;
   }
-  if (kind === 'cancel') summary.status = summary.supervisor === null ? 'cancelled' : 'cancelling';
+  if (summary.ended_at !== null) return;
+  if (kind === 'pause' && summary.supervisor !== null) {
+    summary.status = 'paused';
+    draft.pausedSeq = entry.seq;
+  }
+  if (kind === 'resume' && entry.seq > draft.pausedSeq && summary.status === 'paused') {
+    summary.status = 'running';
+  }
+  const cancels = kind === 'cancel' && CommandEntry.safeParse(entry.body).data?.job === null;
+  if (cancels) summary.status = summary.supervisor === null ? 'cancelled' : 'cancelling';
 }
 
 /** An end counts only from the assignee; the entries come in the log's order, so it is known by now. */
-function noteEnd(summary: Summary, entry: Entry, at: string): void {
+function noteEnd(draft: Draft, entry: Entry, at: string): void {
+  const { summary } = draft;
   const end = EndEntry.safeParse(entry.body);
   if (!end.success || entry.writer !== summary.supervisor) return;
   summary.status = end.data.status;
   summary.error = end.data.error;
   summary.ended_at = at;
+  draft.undoneBefore = entry.seq;
 }
 
 /** Refusals of a context: all, or those of one flow id or one envelope digest. */

@@ -8,6 +8,7 @@ import {
   CommandEntry,
   DeployEntry,
   EndEntry,
+  type EndStatus,
   isDecisionKind,
 } from '../../schemas/flow.ts';
 import { authorisedDecision } from '../flow/fold.ts';
@@ -20,7 +21,9 @@ export type Track = {
   term: { seq: number; at: number; node: string; decided: boolean } | null;
   terms: number;
   cancelled: boolean;
-  end: { status: 'completed' | 'failed' | 'cancelled' | 'refused' } | null;
+  end: { status: EndStatus } | null;
+  /** Times a retry opened it again after its end. */
+  reopened: number;
   /** Digests of the command envelopes in the log: the same bytes twice are one command. */
   commands: string[];
 };
@@ -32,6 +35,7 @@ export const emptyTrack = (): Track => ({
   terms: 0,
   cancelled: false,
   end: null,
+  reopened: 0,
   commands: [],
 });
 
@@ -66,11 +70,17 @@ export function track(before: Track, entry: LogEntry, authority: Authority): Tra
     case 'pause':
     case 'resume': {
       const body = CommandEntry.safeParse(entry.body);
-      if (!body.success) return after;
+      if (!body.success || body.data.verb !== entry.kind) return after;
       after.commands = [...before.commands, body.data.envelope];
       if (body.data.verb === 'cancel' && body.data.job === null) {
         after.cancelled = true;
         if (after.term === null) after.end = { status: 'cancelled' };
+      }
+      // Only a retry of a flow that failed comes here: its assignee has to be woken as for a new term.
+      if (body.data.verb === 'retry') {
+        after.end = null;
+        after.reopened += 1;
+        if (after.term !== null) after.term = { ...after.term, decided: false };
       }
       return after;
     }

@@ -182,7 +182,7 @@ export class Derivation {
         case 'paused':
           return { state: 'sliced' };
         case 'done':
-          return { state: 'done', value: toJson(outcome.value), unjoined: this.#unjoined() };
+          return this.#leftOver() ?? this.#done(outcome.value);
         case 'failed':
           return this.#failed(outcome.error);
         case 'suspended': {
@@ -193,6 +193,26 @@ export class Derivation {
         }
       }
     }
+  }
+
+  #done(value: Value): Step {
+    return { state: 'done', value: toJson(value), unjoined: this.#unjoined() };
+  }
+
+  /** A script that is through before the log is took another way than the one that was recorded (D4). */
+  #leftOver(): Step | undefined {
+    const n = this.jobs.length;
+    const job = this.#history.job(n);
+    const answer = this.#history.answer(this.#asked);
+    if (job === undefined && answer === undefined) return undefined;
+    const logged =
+      job !== undefined
+        ? `job ${n} ${job.digest.slice(0, 12)}…`
+        : answer?.type === 'call'
+          ? `${answer.name}(${answer.args})`
+          : 'sleep';
+    const message = `the script ends, the log holds ${logged} beyond its end: it is not the script that was begun`;
+    return this.#mismatchStep(new ReplayMismatch(message));
   }
 
   /** Answers the pending question from the history; returns what is missing when it cannot. */

@@ -7,7 +7,8 @@
  *   F2 deploy, assign and commands count only from a coord of the ledger;
  *   F3 plan, call, timer, end and voids count only from the assignee, within his term;
  *   F4 a claim counts only from the node its plan names, facts only from the claim's node and incarnation;
- *   F5 a job ends once: the first of {result, cancel, gone, end} in log order decides;
+ *   F5 a job ends once: the first of {result, cancel, gone, end} in log order decides. A retry of a flow that
+ *      ended failed takes its end back; the jobs that have another attempt by it may end once more;
  *   F6 what does not count is ignored and counted by its reason.
  * The state is plain JSON. `fold` changes it in place and returns what changed, so that who waits for
  * something need not search for it.
@@ -17,6 +18,7 @@ import {
   ClaimEntry as ClaimSchema,
   DECISIONS,
   type DecisionKind,
+  type EndStatus,
   type Gone,
   isDecisionKind,
   type NewJob,
@@ -26,7 +28,7 @@ import {
 import type { CommandVerb } from '../../schemas/command.ts';
 import { type ErrorRecord, failure } from '../../schemas/errors.ts';
 import type { Address, PackId } from '../../schemas/ids.ts';
-import type { JobStatus, Outcome, Result } from '../../schemas/job.ts';
+import type { JobStatus, Outcome, Result, Usage } from '../../schemas/job.ts';
 import type { z } from 'zod';
 
 /** One stored entry as the fold reads it; `bus.Entry` is one. */
@@ -67,6 +69,8 @@ export type JobState = {
   endedBy: EndedBy | null;
   value: string | null;
   error: ErrorRecord | null;
+  /** What the last attempt with a result used, where its runner could tell. */
+  usage: Usage | null;
 };
 
 /** A result; a command; the script's own cancel; a plan that gave it up; the end of its flow. */
@@ -129,7 +133,7 @@ export type FlowState = {
   end: {
     seq: number;
     at: number;
-    status: 'completed' | 'failed' | 'cancelled' | 'refused';
+    status: EndStatus;
     value: unknown;
     error: ErrorRecord | null;
   } | null;
@@ -138,6 +142,8 @@ export type FlowState = {
 
 export type Change =
   | { type: 'deployed' | 'assigned' | 'answered' | 'commanded' | 'ended' | 'planned' }
+  /** A retry took the end back: the script is to be run anew. Each job with another attempt is told too. */
+  | { type: 'reopened' }
   /** Anything of job n but its end; its end is told once, as `jobEnded`. */
   | { type: 'job' | 'jobEnded'; n: number }
   | { type: 'packClaimed' | 'packVoid'; pack: PackId };
@@ -194,7 +200,11 @@ const COORD_KINDS: ReadonlySet<string> = new Set([
 
 /** Why a decision does not count by its writer and the state of the flow, or undefined when it does. */
 function refuseDecision(
-  state: { deploy: unknown; term: { seq: number; node: Address } | null; end: unknown },
+  state: {
+    deploy: unknown;
+    term: { seq: number; node: Address } | null;
+    end: { status: EndStatus } | null;
+  },
   kind: DecisionKind,
   writer: Address,
   term: unknown,
@@ -208,6 +218,7 @@ function refuseDecision(
   }
   if (kind === 'deploy') return state.deploy === null ? undefined : 'repeated_deploy';
   if (state.deploy === null) return 'before_deploy';
+  if (kind === 'retry') return state.end?.status === 'failed' ? undefined : 'not_failed';
   if (state.end !== null) return 'after_end';
   return undefined;
 }
@@ -283,7 +294,7 @@ const DECISION_FOLDS: {
     return undefined;
   },
   cancel: foldCommand,
-  retry: foldCommand,
+  retry: foldRetry,
   pause: foldCommand,
   resume: foldCommand,
 };
@@ -291,19 +302,20 @@ const DECISION_FOLDS: {
 const cancelError = (who: string, reason: string | null = null): ErrorRecord =>
   failure('cancelled', reason === null ? `cancelled by ${who}` : `cancelled by ${who}: ${reason}`);
 
-function foldCommand(folding: Folding, body: Decisions['cancel']): undefined {
+function foldCommand(folding: Folding, body: Decisions['cancel']): string | undefined {
   const { state, entry, changes } = folding;
   const { verb, job, reason, by } = body;
+  if (entry.lane !== 'main' || entry.kind !== verb) return 'unreadable';
   state.commands.push({ seq: entry.seq, verb, job, reason, by });
   changes.push({ type: 'commanded' });
   if (verb === 'pause') state.paused = true;
   if (verb === 'resume') state.paused = false;
-  if (verb !== 'cancel') return;
+  if (verb !== 'cancel') return undefined;
   const error = cancelError(by[0] ?? 'a command', reason);
   if (job !== null) {
     const target = state.jobs[job];
     if (target) endJob(folding, target, 'command', 'cancelled', error);
-    return;
+    return undefined;
   }
   state.cancelled ??= { seq: entry.seq, at: entry.at, reason, by };
   for (const each of state.jobs) endJob(folding, each, 'command', 'cancelled', error);
@@ -312,6 +324,38 @@ function foldCommand(folding: Folding, body: Decisions['cancel']): undefined {
     state.end = { seq: entry.seq, at: entry.at, status: 'cancelled', value: null, error };
     changes.push({ type: 'ended' });
   }
+  return undefined;
+}
+
+/**
+ * Opens a flow that failed again: all its failed jobs, or the one that is named, have another attempt. What
+ * only the end or those failures took along (jobs the end cancelled, jobs that were to run after them) has
+ * one as well. What somebody cancelled stays cancelled unless it is named.
+ */
+function foldRetry(folding: Folding, body: Decisions['retry']): string | undefined {
+  const { state, changes } = folding;
+  const refused = foldCommand(folding, body);
+  if (refused !== undefined) return refused;
+  state.end = null;
+  state.paused = false;
+  changes.push({ type: 'reopened' });
+  const again = new Set<number>();
+  for (const job of state.jobs) {
+    if (!isJobEnded(job) || job.status === 'completed') continue;
+    // What its own script cancelled has no use any more, whoever names it.
+    const named =
+      body.job === null ? job.endedBy === 'result' : body.job === job.n && job.endedBy !== 'script';
+    const lost = body.job === null && job.endedBy === 'plan' && job.status !== 'cancelled';
+    const blocked = job.endedBy === 'plan' && job.spec.after.some((n) => again.has(n));
+    if (named || lost || blocked || job.endedBy === 'end') again.add(job.n);
+  }
+  for (const n of again) {
+    const job = state.jobs[n];
+    if (job === undefined) continue;
+    state.jobs[n] = { ...newJob(job.spec, job.createdAt), attempt: job.attempt + 1 };
+    changes.push({ type: 'job', n });
+  }
+  return undefined;
 }
 
 function foldPlan(folding: Folding, body: Decisions['plan']): undefined {
@@ -359,6 +403,7 @@ function newJob(spec: NewJob, createdAt: number): JobState {
     endedBy: null,
     value: null,
     error: null,
+    usage: null,
   };
 }
 
@@ -474,6 +519,7 @@ function finish(folding: Folding, pack: PackState, result: Result): void {
   if (job.pack !== pack.pack || job.attempt !== result.attempt || job.begunAt === null) return;
   if (job.retryAt !== null) return;
   job.value = result.value;
+  job.usage = result.usage ?? null;
   if (result.outcome === 'completed') return endJob(folding, job, 'result', 'completed', null);
   job.error = result.error;
   job.failures += 1;

@@ -105,7 +105,8 @@ function endOf({ state, work, flow }: NextInput, step: Step & { state: 'done' | 
   }
   if (step.state === 'failed') {
     const refused = state.jobs.length === 0 && (step.refused || REFUSALS.has(step.error.code));
-    return { do: 'end', status: refused ? 'refused' : 'failed', value: null, error: step.error };
+    const error = afterRetry(state, step.error);
+    return { do: 'end', status: refused ? 'refused' : 'failed', value: null, error };
   }
   const neglected = step.unjoined
     .map((n) => state.jobs[n])
@@ -119,6 +120,14 @@ function endOf({ state, work, flow }: NextInput, step: Step & { state: 'done' | 
     };
   }
   return { do: 'end', status: 'completed', value: step.value, error: null };
+}
+
+/** A script that caught a failure and went on is bound to what it did then, also when the job succeeds now. */
+function afterRetry({ commands }: FlowState, error: ErrorRecord): ErrorRecord {
+  const retry = commands.findLast(({ verb }) => verb === 'retry');
+  if (error.code !== 'replay_mismatch' || retry === undefined) return error;
+  const message = `after the retry (log #${retry.seq}) the script took another way than the one the log holds, so it cannot go on from there: deploy it anew; ${error.message}`;
+  return { ...error, message };
 }
 
 const hasFailed = (job: JobState): boolean => job.status === 'failed' || job.status === 'timeout';

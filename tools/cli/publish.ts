@@ -7,7 +7,7 @@
 import type { Command } from 'commander';
 import type { FlowRef } from '../../schemas/ids.ts';
 import { parseDuration } from './arguments.ts';
-import { goalOf } from './cancel.ts';
+import { goalOf } from './command.ts';
 import { openHome } from './home.ts';
 import { globals, withExample } from './output.ts';
 import { contextIn, readSealed, type Sealed } from './sealed.ts';

@@ -67,6 +67,8 @@ export class Waiting {
   #accepted: boolean;
   #asking = false;
   #askedAt = 0;
+  /** Until all that is stored is folded, an end may be one that a retry took back. */
+  #current = false;
 
   constructor(options: WaitOptions) {
     this.#options = options;
@@ -87,7 +89,10 @@ export class Waiting {
         this.#look(state);
       });
       this.state = followed.state;
-      caughtUp = followed.follower.caughtUp;
+      caughtUp = followed.follower.caughtUp.then(() => {
+        this.#current = true;
+        this.#look(followed.state);
+      });
       this.#endings.push(() => followed.follower.stop());
       const notes = session.bus.subscribe(subjects.scriptLog(ref), ({ data }) => tellNotes(data));
       this.#endings.push(() => notes.stop());
@@ -132,7 +137,7 @@ export class Waiting {
   }
 
   #look(state: FlowState): void {
-    if (!this.#options.done(state)) return;
+    if (!this.#current || !this.#options.done(state)) return;
     const waited = performance.now() - this.#publishedAt;
     if (this.#accepted || waited > REFUSAL_WAIT_MS) this.#outcome.resolve({ type: 'ended' });
   }

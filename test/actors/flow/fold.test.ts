@@ -4,7 +4,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { emptyFlow, type FlowState, fold, type LogEntry } from '../../../actors/flow/fold.ts';
+import {
+  type Change,
+  emptyFlow,
+  type FlowState,
+  fold,
+  type LogEntry,
+} from '../../../actors/flow/fold.ts';
 import { Worklist } from '../../../actors/flow/worklist.ts';
 import { authority, COORD, INC, logs, NODE_A, NODE_B, worthless } from './log-maker.ts';
 
@@ -85,7 +91,8 @@ function renumbered(entries: LogEntry[]): LogEntry[] {
   });
 }
 
-test('fold - a job ends once, and an attempt begins once', () => {
+test('fold - a job ends once between retries, and an attempt begins once for ever', () => {
+  let reopened = 0;
   fc.assert(
     fc.property(logs, (log) => {
       const state = emptyFlow();
@@ -93,7 +100,13 @@ test('fold - a job ends once, and an attempt begins once', () => {
       const begins = new Set<string>();
       for (const entry of log) {
         const before = state.jobs.map((job) => ({ attempt: job.attempt, begunAt: job.begunAt }));
-        fold(state, entry, authority);
+        const failed = state.end?.status === 'failed';
+        const changes = fold(state, entry, authority);
+        if (changes.some(({ type }) => type === 'reopened')) {
+          assert.ok(failed, 'only a flow that ended failed is opened again');
+          assert.equal(state.end, null);
+          reopened += assertAnotherAttempt(state, before, ends, changes);
+        }
         for (const job of state.jobs) {
           const known = ends.get(job.n);
           const now = JSON.stringify([job.status, job.value, job.error, job.endedSeq]);
@@ -113,7 +126,28 @@ test('fold - a job ends once, and an attempt begins once', () => {
     }),
     RUNS,
   );
+  assert.ok(reopened > 20, `the logs gave only ${reopened} jobs another attempt by a retry`);
 });
+
+/** A retry forgets the ends of exactly the jobs it tells of, never that of a completed one. */
+function assertAnotherAttempt(
+  state: FlowState,
+  before: readonly { attempt: number }[],
+  ends: Map<number, string>,
+  changes: readonly Change[],
+): number {
+  const again = changes.flatMap((change) => (change.type === 'job' ? [change.n] : []));
+  for (const n of again) {
+    const job = state.jobs[n];
+    assert.doesNotMatch(ends.get(n) ?? '"completed"', /^\["completed"/, `job ${n} was completed`);
+    assert.deepEqual(
+      [job?.attempt, job?.pack, job?.failures, job?.endedSeq, job?.begunAt, job?.retryAt],
+      [(before[n]?.attempt ?? 0) + 1, null, 0, null, null, null],
+    );
+    ends.delete(n);
+  }
+  return again.length;
+}
 
 test('fold - the worklist knows every job that has not ended, and which of them no pack holds', () => {
   fc.assert(
@@ -284,6 +318,116 @@ test('fold - a cancel of a flow nobody was assigned is its end', () => {
     { verb: 'cancel', job: null, reason: null, by: [U], envelope: '{}' },
   ]);
   assert.equal(state.end?.status, 'cancelled');
+});
+
+const command = (verb: string, job: number | null = null): [string, string, string, object] => [
+  COORD,
+  'main',
+  verb,
+  { verb, job, reason: null, by: [U], envelope: '{}' },
+];
+const end = (status: string): [string, string, string, object] => [
+  NODE_A,
+  'main',
+  'end',
+  { term: 2, status, value: null, error: null },
+];
+/** Four jobs: 0 runs and fails, 1 is to run after it, 2 has begun, 3 was cancelled by somebody. */
+const fourJobs: [string, string, string, object] = [
+  NODE_A,
+  'main',
+  'plan',
+  {
+    term: 2,
+    jobs: [0, 1, 2, 3].map((n) => ({
+      n,
+      kind: 'process',
+      name: 'x',
+      digest: '00',
+      line: 1,
+      after: n === 1 ? [0] : [],
+    })),
+    placed: [0, 2, 3].map((n) => ({ n, attempt: 1, pack: 'p0' })),
+    packs: [{ pack: 'p0', class: 'process', node: NODE_B }],
+  },
+];
+const blocked: [string, string, string, object] = [
+  NODE_A,
+  'main',
+  'plan',
+  {
+    term: 2,
+    gone: [
+      {
+        n: 1,
+        attempt: 1,
+        outcome: 'cancelled',
+        error: { code: 'cancelled', message: 'job 0 failed', actor: null, node: null, cause: null },
+      },
+    ],
+  },
+];
+const claimTwo: [string, string, string, object] = [
+  NODE_B,
+  'claim',
+  'p0',
+  {
+    type: 'claim',
+    runner: 'r',
+    begun: [
+      { n: 0, attempt: 1 },
+      { n: 2, attempt: 1 },
+    ],
+  },
+];
+const failed = [
+  deploy,
+  assign,
+  fourJobs,
+  claimTwo,
+  command('cancel', 3),
+  result('failed'),
+] as const;
+
+test('fold - a retry opens a flow that failed: what failed and what went with it has another attempt', () => {
+  const state = story(...failed, blocked, end('failed'), command('retry'));
+  assert.equal(state.end, null);
+  assert.deepEqual(
+    state.jobs.map(({ status, attempt, pack }) => [status, attempt, pack]),
+    [
+      ['unplaced', 2, null],
+      ['waiting', 2, null],
+      ['unplaced', 2, null],
+      ['cancelled', 1, 'p0'],
+    ],
+  );
+  const late = story(...failed, blocked, end('failed'), command('retry'), result('completed', 2));
+  assert.equal(late.jobs[2]?.status, 'unplaced', 'the attempt before the end decides nothing');
+});
+
+test('fold - a retry of one job leaves others that failed as they are', () => {
+  const state = story(...failed, result('failed', 2), end('failed'), command('retry', 2));
+  assert.deepEqual(
+    state.jobs.map(({ status, attempt }) => [status, attempt]),
+    [
+      ['failed', 1],
+      ['waiting', 2],
+      ['unplaced', 2],
+      ['cancelled', 1],
+    ],
+  );
+  const named = story(...failed, end('failed'), command('retry', 3));
+  assert.equal(named.jobs[3]?.attempt, 2, 'a cancelled job that is named has another attempt');
+});
+
+test('fold - a retry of a flow that runs, completed or was cancelled counts for nothing', () => {
+  assert.deepEqual(story(deploy, assign, command('retry')).ignored, { not_failed: 1 });
+  for (const status of ['completed', 'cancelled', 'refused']) {
+    const state = story(deploy, assign, end(status), command('retry'));
+    assert.equal(state.end?.status, status);
+    assert.deepEqual(state.ignored, { not_failed: 1 });
+    assert.deepEqual(state.commands, []);
+  }
 });
 
 test('fold - 100,000 entries fold in under a second', (t) => {

@@ -153,6 +153,17 @@ const drafts: { arbitrary: fc.Arbitrary<Draft>; weight: number }[] = [
       main(verb, fc.constant({ verb, job, reason: null, by: [PRINCIPAL], envelope: '{}' })),
     ),
   },
+  {
+    weight: 2,
+    arbitrary: fc
+      .oneof({ weight: 2, arbitrary: fc.constant(null) }, { weight: 1, arbitrary: small })
+      .chain((job) =>
+        main(
+          'retry',
+          fc.constant({ verb: 'retry', job, reason: null, by: [PRINCIPAL], envelope: '{}' }),
+        ),
+      ),
+  },
   { weight: 1, arbitrary: main('gossip', fc.constant({ term: 1 })) },
   {
     weight: 20,
