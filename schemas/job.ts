@@ -111,7 +111,11 @@ export const LogLines = z.object({
   v: z.literal(1),
   inc: Incarnation,
   lines: z.array(
-    z.object({ stream: z.enum(['stdout', 'stderr', 'log']), line: z.string(), at: z.int() }),
+    z.object({
+      stream: z.enum(['stdout', 'stderr', 'log', 'progress']),
+      line: z.string(),
+      at: z.int(),
+    }),
   ),
 });
 export type LogLines = z.infer<typeof LogLines>;

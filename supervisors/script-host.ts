@@ -300,7 +300,7 @@ export class ScriptHost {
     const at = Math.round(this.#deps.bus.now());
     const lines = notes
       .filter(({ replayed }) => !replayed)
-      .map(({ text }) => ({ stream: 'log' as const, line: text, at }));
+      .map(({ stream, text }) => ({ stream, line: text, at }));
     if (lines.length === 0) return;
     this.#deps.bus.publish(subjects.scriptLog(this.ref), {
       v: 1,

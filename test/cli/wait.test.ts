@@ -104,6 +104,7 @@ function wait(t: TestContext, played: Played, placeWithinMs = 60_000): Waiting {
     published: { digest: DIGEST, text: 'ours' },
     placeWithinMs,
     onChange: () => undefined,
+    onNotes: () => undefined,
     done: ({ end }) => end !== null,
   });
   t.after(() => waiting.stop());

@@ -1,16 +1,19 @@
 /**
- * A flow told in plain lines on stderr while it goes on, and a calm summary at its end.
+ * A flow told in lines on stderr while it goes on, and a calm summary at its end.
  *
- * Small flows are told job by job; of large ones only failures and, once a second, how far they are.
+ * Small flows are told job by job; of large ones only failures. How far it is stands in a bar on the last
+ * line of a terminal; elsewhere it is told in a line, at most once a second.
  */
 import type { Entry } from '../../bus/bus.ts';
 import { addressText } from '../../bus/identity.ts';
 import { type Change, type FlowState, isJobEnded, type JobState } from '../../actors/flow/fold.ts';
 import { type ErrorRecord, rootCause } from '../../schemas/errors.ts';
 import { NodesReply, type RosterNode } from '../../schemas/node.ts';
-import type { Flow } from '../../schemas/flow.ts';
+import type { Flow, FlowStatus } from '../../schemas/flow.ts';
+import type { LogLines } from '../../schemas/job.ts';
 import { errorLines } from './failure.ts';
-import { durationText, say } from './output.ts';
+import { durationText, screen } from './output.ts';
+import { type Mood, type Progress, type Screen, visible } from './screen.ts';
 import type { Session } from './session.ts';
 
 const TOLD_SINGLY_MAX = 60;
@@ -18,7 +21,8 @@ const FAILURES_TOLD_MAX = 20;
 const PROGRESS_EVERY_MS = 1000;
 const LABEL = 11;
 
-export const told = (label: string, text: string): string => `${label.padEnd(LABEL)} ${text}`;
+export const told = (label: string, text: string): string =>
+  `${label.padEnd(LABEL)} ${visible(text)}`;
 
 /** Names of nodes for people; an address the roster does not know stays an address. */
 export class NodeNames {
@@ -60,12 +64,24 @@ export async function allNodes(session: Session): Promise<RosterNode[]> {
   return nodes;
 }
 
+/** How far the script says it is. */
+type Said = { done: number; total: number; text: string };
+
 export class Narrator {
   readonly #names: NodeNames;
+  readonly #screen: Screen;
   readonly #told = new Map<number, string>();
   #failuresTold = 0;
-  #progressAt = 0;
+  #jobsAt = Number.NEGATIVE_INFINITY;
+  #saidAt = Number.NEGATIVE_INFINITY;
+  #said: Said | undefined;
+  #state: FlowState | undefined;
   #held: (() => void)[] | undefined;
+
+  constructor(names: NodeNames, on: Screen = screen) {
+    this.#names = names;
+    this.#screen = on;
+  }
 
   /** Tells nothing until `release`: what is in the log already comes after the news that it was published. */
   hold(): void {
@@ -79,8 +95,23 @@ export class Narrator {
     for (const tell of held) tell();
   }
 
-  constructor(names: NodeNames) {
-    this.#names = names;
+  /** The last line goes; what comes now is the summary. */
+  end(): void {
+    this.#held = undefined;
+    this.#screen.progress(undefined);
+  }
+
+  /** What the script itself logs, and how far it says it is. */
+  noted({ lines }: LogLines): void {
+    if (this.#held !== undefined) {
+      this.#held.push(() => this.noted({ v: 1, inc: '', lines }));
+      return;
+    }
+    for (const { stream, line } of lines) {
+      const said = stream === 'progress' ? parseProgress(line) : undefined;
+      if (said === undefined) this.#say('script', line);
+      else this.#progressed(said);
+    }
   }
 
   changed(state: FlowState, changes: readonly Change[], entry: Entry): void {
@@ -88,10 +119,11 @@ export class Narrator {
       this.#held.push(() => this.changed(state, changes, entry));
       return;
     }
+    this.#state = state;
     for (const change of changes) {
       switch (change.type) {
         case 'deployed':
-          say(told('received', new Date(entry.at).toISOString()));
+          this.#say('received', new Date(entry.at).toISOString());
           break;
         case 'assigned':
           this.#assigned(state);
@@ -106,12 +138,20 @@ export class Narrator {
         default:
       }
     }
+    this.#drawProgress();
+  }
+
+  #say(label: string, text: string, mood?: Mood): void {
+    const line = told(label, text);
+    const painted = this.#screen.paint(line.slice(0, LABEL), mood);
+    this.#screen.line(`${painted}${line.slice(LABEL)}`);
   }
 
   #assigned({ term, terms }: FlowState): void {
     if (term === null) return;
     const on = this.#names.of(term.node);
-    say(terms > 1 ? told('moved', `to ${on}: ${term.reason}`) : told('placed', `on ${on}`));
+    if (terms > 1) this.#say('moved', `to ${on}: ${term.reason}`, 'warning');
+    else this.#say('placed', `on ${on}`);
   }
 
   #commanded({ commands }: FlowState): void {
@@ -119,7 +159,7 @@ export class Narrator {
     if (command === undefined) return;
     const what = command.job === null ? '' : ` job ${command.job}`;
     const reason = command.reason === null ? '' : `: ${command.reason}`;
-    say(told(command.verb, `asked${what} by ${command.by.join(', ')}${reason}`));
+    this.#say(command.verb, `asked${what} by ${command.by.join(', ')}${reason}`, 'warning');
   }
 
   #job(state: FlowState, job: JobState | undefined): void {
@@ -129,11 +169,11 @@ export class Narrator {
     this.#told.set(job.n, now);
     const failed = job.retryAt !== null || (isJobEnded(job) && job.status !== 'completed');
     const many = state.jobs.length > TOLD_SINGLY_MAX;
-    if (many) this.#progress(state);
+    if (many) this.#countJobs(state);
     if (failed && this.#failuresTold++ >= FAILURES_TOLD_MAX) return;
     if (many && !failed) return;
     const text = this.#jobText(job);
-    if (text !== undefined) say(told(`job ${job.n}`, `${job.spec.name} ${text}`));
+    if (text !== undefined) this.#say(`job ${job.n}`, `${job.spec.name} ${text}`, moodOf(job));
   }
 
   #jobText(job: JobState): string | undefined {
@@ -160,14 +200,66 @@ export class Narrator {
     }
   }
 
-  #progress({ jobs }: FlowState): void {
+  /** Where no bar says it. */
+  #countJobs(state: FlowState): void {
     const now = performance.now();
-    if (now - this.#progressAt < PROGRESS_EVERY_MS) return;
-    this.#progressAt = now;
-    const ended = jobs.filter(isJobEnded).length;
-    const running = jobs.filter(({ status }) => status === 'running').length;
-    say(told('jobs', `${ended} of ${jobs.length} ended, ${running} running`));
+    if (this.#screen.live || now - this.#jobsAt < PROGRESS_EVERY_MS) return;
+    this.#jobsAt = now;
+    const { total, ended, running } = counted(state);
+    this.#say('jobs', `${ended} of ${total} ended, ${running} running`);
   }
+
+  #progressed(said: Said): void {
+    this.#said = said;
+    if (this.#screen.live) return this.#drawProgress();
+    const now = performance.now();
+    const last = said.done >= said.total;
+    if (!last && now - this.#saidAt < PROGRESS_EVERY_MS) return;
+    this.#saidAt = now;
+    this.#say('progress', sayProgress(said));
+  }
+
+  #drawProgress(): void {
+    this.#screen.progress(() => this.#bar());
+  }
+
+  /** The script's own count where it gives one, else that of its jobs. */
+  #bar(): Progress | undefined {
+    if (this.#state === undefined || this.#state.end !== null) return undefined;
+    const { total, ended, running, failed } = counted(this.#state);
+    if (total === 0 && this.#said === undefined) return undefined;
+    const jobs = [`${ended} of ${count(total)}`, `${running} running`];
+    if (failed > 0) jobs.push(`${failed} failed`);
+    const said = this.#said === undefined ? [] : [sayProgress(this.#said)];
+    const { done, total: whole } = this.#said ?? { done: ended, total };
+    return { done, total: whole, text: [...said, jobs.join(', ')].join(' · ') };
+  }
+}
+
+function counted({ jobs }: FlowState) {
+  let [ended, running, failed] = [0, 0, 0];
+  for (const job of jobs) {
+    if (isJobEnded(job)) ended += 1;
+    if (job.status === 'running') running += 1;
+    if (job.status === 'failed' || job.status === 'timeout') failed += 1;
+  }
+  return { total: jobs.length, ended, running, failed };
+}
+
+/** `<done>/<total> <text>`, as `progress` of a script writes it. */
+function parseProgress(line: string): Said | undefined {
+  const match = /^(\d+)\/(\d+)(?: (.*))?$/s.exec(line);
+  if (match === null) return undefined;
+  const total = Number(match[2]);
+  return total === 0 ? undefined : { done: Number(match[1]), total, text: match[3] ?? '' };
+}
+
+const sayProgress = ({ done, total, text }: Said): string => `${done}/${total} ${text}`.trimEnd();
+
+function moodOf({ status, retryAt }: JobState): Mood | undefined {
+  if (retryAt !== null || status === 'cancelled' || status === 'unplaced') return 'warning';
+  if (status === 'completed') return 'good';
+  return status === 'failed' || status === 'timeout' ? 'bad' : undefined;
 }
 
 const took = ({ begunAt, endedAt }: JobState): string =>
@@ -180,6 +272,13 @@ function causeText(error: ErrorRecord): string {
 }
 
 const count = (jobs: number): string => (jobs === 1 ? '1 job' : `${jobs} jobs`);
+
+const SUMMARY_MOODS: { [status in FlowStatus]?: Mood } = {
+  completed: 'good',
+  failed: 'bad',
+  refused: 'bad',
+  cancelled: 'warning',
+};
 
 /** The last lines: how it ended, how many jobs it took, what went wrong. */
 export function summary(flow: Flow): string[] {
@@ -194,7 +293,9 @@ export function summary(flow: Flow): string[] {
       : Date.parse(flow.ended_at) - Date.parse(flow.created_at);
   const after = ms === undefined ? '' : ` after ${durationText(ms)}`;
   const jobs = flow.jobs.length === 0 ? '' : `, ${count(flow.jobs.length)}: ${parts.join(', ')}`;
-  const lines = [told(flow.status, `${flow.flow}${after}${jobs}`)];
+  const first = told(flow.status, `${flow.flow}${after}${jobs}`);
+  const mood = SUMMARY_MOODS[flow.status];
+  const lines = [`${screen.paint(first.slice(0, LABEL), mood)}${first.slice(LABEL)}`];
   if (flow.error !== null) lines.push(...errorLines(flow.error).map((line) => `  ${line}`));
   return lines;
 }

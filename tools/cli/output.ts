@@ -1,5 +1,6 @@
 /** Where output goes: results to stdout, all else to stderr; with --json one JSON value a line on stdout. */
 import type { Command } from 'commander';
+import { Screen } from './screen.ts';
 
 export type Globals = { home?: string; server?: string; json?: boolean };
 
@@ -7,8 +8,10 @@ export function globals(command: Command): Globals {
   return command.optsWithGlobals<Globals>();
 }
 
+export const screen = new Screen(process.stderr, process.env);
+
 export function say(line: string): void {
-  process.stderr.write(`${line}\n`);
+  screen.line(line);
 }
 
 export function print(line: string): void {

@@ -106,6 +106,7 @@ async function startFollow(
     ...what,
     placeWithinMs: options.placeWithinMs,
     onChange: (state, changes, entry) => narrator.changed(state, changes, entry),
+    onNotes: (notes) => narrator.noted(notes),
     done: (options.goal ?? FLOW_END).done,
   });
   return { waiting, narrator };
@@ -114,10 +115,11 @@ async function startFollow(
 async function conclude(
   session: Session,
   message: Pick<Message, 'context' | 'ref' | 'digest' | 'signers'>,
-  { waiting }: Begun,
+  { waiting, narrator }: Begun,
   options: FollowOptions,
 ): Promise<number> {
   const outcome = await waiting.outcome();
+  narrator.end();
   // A refused command says nothing about the flow it was for.
   if (outcome.type === 'refused' && options.goal !== undefined) throw asError(outcome.error);
   const ref = message.ref ?? { context: message.context, flow: message.digest };

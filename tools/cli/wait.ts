@@ -48,6 +48,8 @@ export type WaitOptions = {
   /** How long it may be without a node before the wait is given up. */
   placeWithinMs: number;
   onChange: (state: FlowState, changes: Change[], entry: Entry) => void;
+  /** What the script logs, and how far it says it is. */
+  onNotes: (notes: LogLines) => void;
   /** Is what was waited for there? */
   done: (state: FlowState) => boolean;
 };
@@ -94,7 +96,10 @@ export class Waiting {
         this.#look(followed.state);
       });
       this.#endings.push(() => followed.follower.stop());
-      const notes = session.bus.subscribe(subjects.scriptLog(ref), ({ data }) => tellNotes(data));
+      const notes = session.bus.subscribe(subjects.scriptLog(ref), ({ data }) => {
+        const notes = notesIn(data);
+        if (notes !== undefined) options.onNotes(notes);
+      });
       this.#endings.push(() => notes.stop());
     }
     this.caughtUp = caughtUp;
@@ -217,11 +222,11 @@ function isStuck({ term, end, jobs }: FlowState): boolean {
   );
 }
 
-function tellNotes(data: Uint8Array): void {
+/** Somebody else's message on that subject is no note of the script. */
+function notesIn(data: Uint8Array): LogLines | undefined {
   try {
-    const { lines } = LogLines.parse(JSON.parse(new TextDecoder().decode(data)));
-    for (const { line } of lines) say(told('script', line));
+    return LogLines.parse(JSON.parse(new TextDecoder().decode(data)));
   } catch {
-    // Somebody else's message on that subject is no note of the script.
+    return undefined;
   }
 }
