@@ -7,17 +7,12 @@
  */
 import { createHash } from 'node:crypto';
 import type { NatsConnection } from '@nats-io/transport-node';
+import { type BlobRef, INLINE_VALUE_BYTES_MAX, Sha256, VALUE_BYTES_MAX } from '../schemas/blob.ts';
 import { HeroError } from '../schemas/errors.ts';
 import type { ContextName } from '../schemas/ids.ts';
+import type { Blobs } from './bus.ts';
 import { publishAcked, readLast } from './jetstream.ts';
 import { streams } from './subjects.ts';
-
-export type Blobs = {
-  /** Stores the bytes and gives their digest, 64 hex digits. */
-  put(context: ContextName, bytes: Uint8Array): Promise<string>;
-  /** The bytes of a digest; throws not_found, or unverifiable when they are not what the digest says. */
-  get(context: ContextName, digest: string): Promise<Uint8Array>;
-};
 
 const PART_BYTES = 512 * 1024;
 /** A bound on what one value may take of memory; larger files travel as several. */
@@ -39,44 +34,95 @@ export function makeBlobs(nats: NatsConnection): Blobs {
     );
     return stored && (JSON.parse(new TextDecoder().decode(stored.data)) as Summary);
   };
+  const read = async (context: ContextName, digest: string, { size }: Summary) => {
+    const parts: Uint8Array[] = [];
+    await forEachPart(Math.ceil(size / PART_BYTES), async (part) => {
+      const name = subject(context, digest, String(part));
+      const stored = await readLast(nats, streams.blobs(context), name, TIMEOUT_MS);
+      parts[part] = stored?.data ?? new Uint8Array(0);
+    });
+    const bytes = Buffer.concat(parts);
+    return sha256(bytes) === digest ? bytes : undefined;
+  };
   return {
     put: async (context, bytes) => {
       if (bytes.length > BLOB_BYTES_MAX) {
         throw new HeroError('too_large', `a blob of ${bytes.length} bytes is too large`);
       }
-      const digest = createHash('sha256').update(bytes).digest('hex');
-      if ((await readSummary(context, digest)) !== undefined) return digest;
-      const parts = Math.ceil(bytes.length / PART_BYTES);
-      await forEachPart(parts, async (part) => {
+      const digest = sha256(bytes);
+      const known = await readSummary(context, digest);
+      // What is there is looked at: a blob that was damaged is mended by who has its bytes.
+      if (known?.size === bytes.length && (await read(context, digest, known))) return digest;
+      await forEachPart(Math.ceil(bytes.length / PART_BYTES), async (part) => {
         const data = bytes.subarray(part * PART_BYTES, (part + 1) * PART_BYTES);
         const name = subject(context, digest, String(part));
         await publishAcked(nats, name, data, { timeoutMs: TIMEOUT_MS });
       });
+      const parts = Math.ceil(bytes.length / PART_BYTES);
       const summary: Summary = { v: 1, size: bytes.length, parts };
       const data = Buffer.from(JSON.stringify(summary));
       const name = subject(context, digest, 'all');
       await publishAcked(nats, name, data, { timeoutMs: TIMEOUT_MS });
       return digest;
     },
-    get: async (context, digest) => {
-      if (!/^[0-9a-f]{64}$/.test(digest)) throw new HeroError('bad_request', 'no digest of a blob');
+    get: async (context, digest, size) => {
+      if (!Sha256.safeParse(digest).success) {
+        throw new HeroError('bad_request', 'no digest of a blob');
+      }
       const summary = await readSummary(context, digest);
       if (summary === undefined || summary.size > BLOB_BYTES_MAX) {
         throw new HeroError('not_found', `there is no blob ${digest} in ${context}`);
       }
-      const parts: Uint8Array[] = [];
-      await forEachPart(Math.ceil(summary.size / PART_BYTES), async (part) => {
-        const name = subject(context, digest, String(part));
-        const stored = await readLast(nats, streams.blobs(context), name, TIMEOUT_MS);
-        parts[part] = stored?.data ?? new Uint8Array(0);
-      });
-      const bytes = Buffer.concat(parts);
-      if (createHash('sha256').update(bytes).digest('hex') !== digest) {
-        throw new HeroError('unverifiable', `the blob ${digest} is not what its digest says`);
-      }
-      return bytes;
+      const bytes =
+        size === undefined || summary.size === size
+          ? await read(context, digest, summary)
+          : undefined;
+      if (bytes !== undefined) return bytes;
+      throw new HeroError('unverifiable', `the blob ${digest} is not what its digest says`);
     },
   };
+}
+
+/** How a value stands in a log entry: as it is, or as the blob it was stored as before. */
+export async function storeValue(
+  blobs: Blobs,
+  context: ContextName,
+  text: string,
+): Promise<{ value: string } | { value: null; value_ref: BlobRef }> {
+  const size = Buffer.byteLength(text);
+  if (size <= INLINE_VALUE_BYTES_MAX) return { value: text };
+  if (size > VALUE_BYTES_MAX) {
+    throw new HeroError(
+      'too_large',
+      `the value has ${size} bytes, at most ${VALUE_BYTES_MAX} are kept`,
+    );
+  }
+  return { value: null, value_ref: { blob: await blobs.put(context, Buffer.from(text)), size } };
+}
+
+/** The value behind a reference. Throws what `get` throws, in words about the value. */
+export async function fetchValue(
+  blobs: Blobs,
+  context: ContextName,
+  { blob, size }: BlobRef,
+): Promise<string> {
+  try {
+    return new TextDecoder().decode(await blobs.get(context, blob, size));
+  } catch (error) {
+    throw gone(error, `the value of ${size} bytes`);
+  }
+}
+
+/** A blob that is away or altered, said by what it was; other failures as they are. */
+export function gone(error: unknown, what: string): unknown {
+  if (!(error instanceof HeroError)) return error;
+  if (error.code !== 'not_found' && error.code !== 'unverifiable') return error;
+  const how = error.code === 'not_found' ? 'is gone' : 'was altered';
+  return new HeroError(error.code, `${what} ${how}: ${error.message}`);
+}
+
+function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
 }
 
 async function forEachPart(count: number, act: (part: number) => Promise<void>): Promise<void> {

@@ -133,6 +133,17 @@ export interface Kv {
   watch(onChange: (key: string, entry: KvEntry | undefined) => void): Promise<Subscription>;
 }
 
+/** Large values, modules, images, files of a context, by the SHA-256 of their bytes (bus/blobs.ts). */
+export interface Blobs {
+  /** Stores the bytes and gives their digest, 64 hex digits; the same bytes again change nothing. */
+  put(context: ContextName, bytes: Uint8Array): Promise<string>;
+  /**
+   * The bytes of a digest. Throws not_found, or unverifiable when they are not what the digest, or the size
+   * that was said, asks for.
+   */
+  get(context: ContextName, digest: string, size?: number): Promise<Uint8Array>;
+}
+
 export type LinkState = { up: boolean; sinceMs: number };
 
 export interface Link {
@@ -157,6 +168,7 @@ export interface Bus {
   readonly link: Link;
   readonly log: FlowLog;
   readonly queues: Queues;
+  readonly blobs: Blobs;
   kv(bucket: string): Kv;
   /** What a stream holds under a filter, oldest first; bodies are parsed JSON. Control plane only. */
   stored(stream: 'refused', filter: string): AsyncIterable<StoredMessage>;

@@ -26,7 +26,13 @@ import { credsText } from './connect.ts';
 import { addressOf, signingKey, signingKeyFromText, type NkeyRole } from './identity.ts';
 import type { SigningKey } from './identity.ts';
 import type { ServerTrust } from './server.ts';
-import { bucketCopies, bucketStream, PROTECTED_BUCKETS, userBucket } from './streams.ts';
+import {
+  blobSubjects,
+  bucketCopies,
+  bucketStream,
+  PROTECTED_BUCKETS,
+  userBucket,
+} from './streams.ts';
 import { consumers, streams, subjects } from './subjects.ts';
 
 /** The secrets of a bus; each is a file of its own in `<data>/keys`, mode 0600. */
@@ -261,6 +267,7 @@ function userRights(principal: Principal, { executes, reads }: UserRights): Perm
     pub: {
       allow: [
         ...executes.map(subjects.deploy),
+        ...executes.map(blobSubjects),
         subjects.ledgerAll,
         // Consumers have names that only the ledger and who asked for them know.
         pull(streams.flow, '*'),
@@ -269,6 +276,7 @@ function userRights(principal: Principal, { executes, reads }: UserRights): Perm
         ...seen.flatMap((context) => [
           directGet(streams.flow, subjects.flowsOf(context)),
           directGet(streams.refused, subjects.refusedOf(context)),
+          directGet(streams.blobs(context), blobSubjects(context)),
         ]),
         `$KV.${bucket}.>`,
         ...readBucket(bucket),
@@ -314,7 +322,7 @@ function nodeRights(principal: Principal, { contexts, classes }: NodeRights): Pe
             pull(streams.jobs(context), consumers.jobs(kind, own)),
             acks(streams.jobs(context), consumers.jobs(kind, own)),
           ]),
-          `hb.blobs.${context}.>`,
+          blobSubjects(context),
         ]),
         // Scripts keep their signer's state, and a signer is known only when its flow comes: all user
         // buckets are open to nodes, the control plane's are denied by name below.

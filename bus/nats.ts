@@ -14,7 +14,7 @@ import type { Durability } from '../schemas/config.ts';
 import { HeroError } from '../schemas/errors.ts';
 import type { Address, ContextName, FlowRef, Incarnation, Principal } from '../schemas/ids.ts';
 import { ConsumerReply, LedgerReply, type QueueRequest } from '../schemas/ledger.ts';
-import { makeBlobs, type Blobs } from './blobs.ts';
+import { makeBlobs } from './blobs.ts';
 import type { Bus, Incoming, Kv, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
 import { makeClock, type BusClock } from './clock.ts';
 import { connect, type Connection } from './connect.ts';
@@ -58,7 +58,6 @@ export type BusAdmin = {
 };
 
 export type NatsBus = Bus & {
-  readonly blobs: Blobs;
   /** Throws not_allowed on connections that are not the control plane's. */
   readonly admin: BusAdmin;
   /** The connection, for what has no place in the interface (metrics, tests). */

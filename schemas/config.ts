@@ -47,10 +47,14 @@ export const RunnerProcess = z.object({
   slots: z.int().min(1),
   contexts: z.array(z.string()),
   server: z.string(),
-  /** Paths: key, credentials, where jobs work, where undo records are kept, the node's kv socket. */
+  /**
+   * Paths: key, credentials, where jobs work, the folders of jobs that have one of their own (this runner's
+   * alone), where undo records are kept, the node's kv socket.
+   */
   key: z.string(),
   creds: z.string(),
   work: z.string(),
+  folders: z.string(),
   undo: z.string(),
   kv_socket: z.string(),
   kv_token: z.string(),

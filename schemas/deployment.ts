@@ -5,6 +5,7 @@
  * again. Readers ignore unknown fields inside the payload, so that a later version stays readable.
  */
 import { z } from 'zod';
+import { FILES_MAX, FolderPath, SentFile } from './blob.ts';
 import { ContextName } from './ids.ts';
 
 export const DEPLOY_PAYLOAD_TYPE = 'application/vnd.herobus.deploy+json';
@@ -26,10 +27,34 @@ export const Instant = z.iso.datetime({ offset: false });
 /** Arguments: any JSON; integers beyond 2^53 arrive as bigint (see schemas/json.ts). */
 export const Args = z.record(z.string(), z.unknown());
 
+export const MODULES_MAX = 64;
+/** As `import` finds it: a path without `.rhai`, seen from the script's folder. */
+export const ModuleName = z
+  .string()
+  .max(255)
+  .regex(
+    /^(?:\.\.\/)*(?!\.\.?(?:\/|$))[^/\p{Cc}]+(?:\/(?!\.\.?(?:\/|$))[^/\p{Cc}]+)*$/u,
+    'a module is named by a path in its shortest form, without `.rhai`',
+  );
+
 export const Deployment = z.object({
   v: z.literal(1),
   context: ContextName,
   script: z.string().min(1),
+  /** What the script may import, and nothing else: name -> source. */
+  modules: z
+    .record(ModuleName, z.string())
+    .default({})
+    .refine((modules) => Object.keys(modules).length <= MODULES_MAX, {
+      message: `at most ${MODULES_MAX} modules`,
+    }),
+  /** What its jobs may ask for by name; the bytes are blobs of the context. */
+  files: z
+    .record(FolderPath, SentFile)
+    .default({})
+    .refine((files) => Object.keys(files).length <= FILES_MAX, {
+      message: `at most ${FILES_MAX} files`,
+    }),
   args: Args.default({}),
   grants: z.array(Capability).max(64).default([]),
   on: z.string().max(512).nullable().default(null),

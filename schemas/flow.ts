@@ -6,6 +6,7 @@
  * in the bodies. Readers accept every earlier `v` and ignore unknown fields.
  */
 import { z } from 'zod';
+import { BlobRef } from './blob.ts';
 import { CommandVerb } from './command.ts';
 import { ErrorRecord } from './errors.ts';
 import { Address, FlowId, Incarnation, JobNumber, PackId, Principal } from './ids.ts';
@@ -102,6 +103,8 @@ export const EndEntry = Header.extend({
   term: z.int(),
   status: EndStatus,
   value: z.unknown(),
+  /** As in a job's result: the value is a blob of the context. */
+  value_ref: BlobRef.optional(),
   error: ErrorRecord.nullable(),
 });
 
@@ -160,6 +163,9 @@ export const FlowStatus = z.enum([
 export type FlowStatus = z.infer<typeof FlowStatus>;
 const NullableTime = z.iso.datetime().nullable();
 
+/** A value that is a blob: shown by its reference until it is fetched, and why where it cannot be. */
+const LargeValue = { value_ref: BlobRef.optional(), value_error: ErrorRecord.optional() };
+
 /** A job as people see it (INTERFACES 2). */
 export const Job = z.object({
   job: z.string(),
@@ -169,6 +175,7 @@ export const Job = z.object({
   node: Address.nullable(),
   attempt: z.int(),
   value: z.unknown(),
+  ...LargeValue,
   error: ErrorRecord.nullable(),
   created_at: NullableTime,
   started_at: NullableTime,
@@ -182,6 +189,7 @@ export const Flow = z.object({
   context: z.string(),
   status: FlowStatus,
   value: z.unknown(),
+  ...LargeValue,
   error: ErrorRecord.nullable(),
   submitted_by: z.array(Principal),
   supervisor: Address.nullable(),

@@ -5,6 +5,7 @@
  * replay; the log holds only the spec's digest, the queue message the spec itself.
  */
 import { z } from 'zod';
+import { BlobRef, PlacedFiles } from './blob.ts';
 import { Capability } from './deployment.ts';
 import { ErrorRecord } from './errors.ts';
 import { Address, ContextName, FlowId, Incarnation, JobNumber, PackId } from './ids.ts';
@@ -23,6 +24,8 @@ export const ProcessPayload = z.object({
   cwd: z.string().nullable().default(null),
   stdin: z.string().nullable().default(null),
   ok_codes: z.array(z.int().min(0).max(255)).min(1).default([0]),
+  /** Placed in a folder of the job's own, which is where it works. */
+  files: PlacedFiles.optional(),
 });
 export type ProcessPayload = z.infer<typeof ProcessPayload>;
 
@@ -96,6 +99,8 @@ export const Result = z.object({
   attempt: z.int().min(1),
   outcome: Outcome,
   value: TypedJson.nullable(),
+  /** Instead of a value that is too large for the log; readers that know no blobs see null. */
+  value_ref: BlobRef.optional(),
   error: ErrorRecord.nullable(),
   started_ms: z.int(),
   ended_ms: z.int(),
