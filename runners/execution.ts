@@ -10,6 +10,9 @@
  *
  * Whether the pack came to the right place is the intake's business, gathering facts is `reporter.ts`'s.
  */
+import { setTimeout as delay } from 'node:timers/promises';
+import { backoffMs } from '../actors/supervise.ts';
+import { storeValue } from '../bus/blobs.ts';
 import type { Bus, Entry, Subscription } from '../bus/bus.ts';
 import { atMoment } from '../sal/deadline.ts';
 import { errorRecord, HeroError } from '../schemas/errors.ts';
@@ -43,6 +46,8 @@ export type Desk = {
 };
 
 type Running = { job: PackedJob; controller: AbortController; output: JobOutput };
+
+const STORE_RETRY = { firstMs: 100, maxMs: 2000 };
 
 const cancelled = (why: string): HeroError => new HeroError('cancelled', why);
 
@@ -240,7 +245,7 @@ export class PackExecution {
     job: PackedJob,
     controller: AbortController,
     output: JobOutput,
-  ): Promise<Pick<Result, 'outcome' | 'value' | 'error'>> {
+  ): Promise<Pick<Result, 'outcome' | 'value' | 'value_ref' | 'error'>> {
     const { work, verify, bus, name } = this.#desk;
     const { signal } = controller;
     const { timeout_ms } = job.spec;
@@ -268,12 +273,26 @@ export class PackExecution {
         output: (stream, lines) => output.write(stream, lines),
       });
       checkSize(value, work.valueBytesMax);
-      return { outcome: 'completed', value, error: null };
+      return { outcome: 'completed', error: null, ...(await this.#stored(value)) };
     } catch (thrown) {
       const error = errorRecord(thrown, { actor: `runner:${name}`, node: bus.address });
       return { outcome: outcomeOf(thrown, signal), value: null, error };
     } finally {
       forget();
+    }
+  }
+
+  /** A value that is too large for the log is stored before the fact that names it, as long as that takes. */
+  async #stored(value: string): Promise<Pick<Result, 'value' | 'value_ref'>> {
+    const { bus, holdsLease } = this.#desk;
+    for (let tries = 0; ; tries++) {
+      try {
+        return await storeValue(bus.blobs, this.ref.context, value);
+      } catch (error) {
+        if (!(error instanceof HeroError) || error.code !== 'unreachable') throw error;
+        if (this.#killed || !holdsLease()) throw error;
+        await delay(backoffMs(tries, STORE_RETRY));
+      }
     }
   }
 

@@ -9,7 +9,8 @@ import type { UndoRecord } from './file-undo.ts';
 export type Encoding = 'utf8' | 'base64';
 
 /** A value is at most 64 KiB; escapes make text longer. */
-const READ_BYTES_MAX = 60 * 1024;
+/** A script holds strings up to this. */
+const READ_BYTES_MAX = 4 * 1024 * 1024;
 const KEPT_BYTES_MAX = 1024 * 1024;
 const LIST_MAX = 1000;
 

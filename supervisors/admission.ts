@@ -41,12 +41,14 @@ export function admit(
       isRegistered: () => true,
     });
     if ('refused' in verdict) return { refused: { ...verdict.refused, actor: 'supervisor' } };
-    const { script, args, grants, on } = verdict.ok;
+    const { script, modules, files, args, grants, on } = verdict.ok;
     const caller = signers.find((signer) => context.executors.includes(signer)) ?? signers[0] ?? '';
     return {
       selector: on,
       env: {
         script,
+        modules,
+        files,
         args: stringifyTyped(args as JsonValue),
         flow: ref.flow,
         context: ref.context,

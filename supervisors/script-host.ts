@@ -7,6 +7,7 @@
  *   H3 effects (pack messages, writes) follow the commit of the decision that orders them;
  *   H4 whatever fails leaves the flow as the log has it: the round is tried again.
  */
+import { fetchValue, storeValue } from '../bus/blobs.ts';
 import { type Bus, type Entry, FenceLost, type Follower } from '../bus/bus.ts';
 import { subjects } from '../bus/subjects.ts';
 import type { DerivedJob, KnownJob, Step } from '../actors/flow/derive.ts';
@@ -20,7 +21,7 @@ import {
 import { type Next, next } from '../actors/flow/next.ts';
 import type { Plan } from '../actors/flow/plan.ts';
 import { Worklist } from '../actors/flow/worklist.ts';
-import { errorRecord, failure } from '../schemas/errors.ts';
+import { type ErrorRecord, errorRecord, failure, HeroError } from '../schemas/errors.ts';
 import type { FlowRef, PackId } from '../schemas/ids.ts';
 import type { Pack } from '../schemas/job.ts';
 import { exactJson } from '../schemas/json.ts';
@@ -225,14 +226,47 @@ export class ScriptHost {
         await this.#decide('call', { k, name, args, ...answer });
         return this.#settleLastWrite();
       }
-      case 'end': {
-        const { status, error, value } = what;
-        return this.#decide('end', {
-          status,
-          error,
-          value: value === null ? null : exactJson(value),
-        });
+      case 'fetch':
+        return this.#fetch(what.jobs);
+      case 'end':
+        return this.#end(what);
+    }
+  }
+
+  /** Lets the script go on with values that are blobs. One that is gone is nothing a script could answer. */
+  async #fetch(jobs: number[]): Promise<void> {
+    const large: [number, string][] = [];
+    for (const n of jobs) {
+      const ref = this.#state.jobs[n]?.valueRef;
+      if (!ref) continue;
+      try {
+        large.push([n, await fetchValue(this.#deps.bus.blobs, this.ref.context, ref)]);
+      } catch (thrown) {
+        if (!(thrown instanceof HeroError) || thrown.code === 'unreachable') throw thrown;
+        const cause = errorRecord(thrown, { actor: 'supervisor', node: this.#deps.bus.address });
+        const name = this.#state.jobs[n]?.spec.name ?? '';
+        const message = `job ${n} (${name}): ${thrown.message}`;
+        this.#failScript(failure(thrown.code, message, { actor: 'supervisor' }, cause));
+        return;
       }
+    }
+    return this.#advance(large);
+  }
+
+  #failScript(error: ErrorRecord): void {
+    this.#step = { state: 'failed', error, refused: false };
+  }
+
+  async #end({ status, error, value }: Next & { do: 'end' }): Promise<void> {
+    if (value === null) return this.#decide('end', { status, error, value });
+    try {
+      const stored = await storeValue(this.#deps.bus.blobs, this.ref.context, value);
+      const shown = stored.value === null ? stored : { value: exactJson(stored.value) };
+      return await this.#decide('end', { status, error, ...shown });
+    } catch (thrown) {
+      if (!(thrown instanceof HeroError) || thrown.code !== 'too_large') throw thrown;
+      const record = errorRecord(thrown, { actor: 'script' });
+      return this.#decide('end', { status: 'failed', error: record, value: null });
     }
   }
 
@@ -248,24 +282,19 @@ export class ScriptHost {
       await settleWrite(this.#callDeps(), last);
   }
 
-  async #advance(): Promise<void> {
+  async #advance(large: [number, string][] = []): Promise<void> {
     if (this.#admitted === undefined) return this.admit();
     let advanced: Advanced;
     try {
       const { script, facts } = this.#openScript(this.#admitted);
-      advanced = await script.advance(facts, this.#deps.bus.now());
+      advanced = await script.advance({ ...facts, large }, this.#deps.bus.now());
     } catch (error) {
       if (!(error instanceof WorkerDied)) throw error;
       this.#script = undefined;
       this.#workerDeaths += 1;
       if (this.#workerDeaths < WORKER_DEATHS_MAX) return;
       const message = `the script ended its worker ${this.#workerDeaths} times: ${error.message}`;
-      this.#step = {
-        state: 'failed',
-        error: failure('script_limit', message, { actor: 'script' }),
-        refused: false,
-      };
-      return;
+      return this.#failScript(failure('script_limit', message, { actor: 'script' }));
     }
     this.#step = advanced.step;
     for (const job of advanced.jobs) this.#derived[job.n] = job;
@@ -409,6 +438,6 @@ export class ScriptHost {
 }
 
 function known(job: JobState): KnownJob {
-  const { status, endedSeq, endedAt, value, error } = job;
-  return { digest: job.spec.digest, status, endedSeq, endedAt, value, error };
+  const { status, endedSeq, endedAt, value, valueRef, error } = job;
+  return { digest: job.spec.digest, status, endedSeq, endedAt, value, valueRef, error };
 }

@@ -23,7 +23,13 @@ export type ToWorker =
   | { type: 'close'; id: string };
 
 /** What became known since the last message: jobs by number, answers from `firstAnswer` on. */
-export type Facts = { jobs: [number, KnownJob][]; firstAnswer: number; answers: KnownAnswer[] };
+export type Facts = {
+  jobs: [number, KnownJob][];
+  firstAnswer: number;
+  answers: KnownAnswer[];
+  /** Values that are blobs, for this one advance: a script that reads many holds one at a time. */
+  large?: [number, string][];
+};
 
 /** `jobs` are those derived since the last answer, in as many messages as they need, before the step. */
 export type FromWorker =
@@ -37,6 +43,7 @@ type Session = {
   derivation: Derivation;
   history: History & { jobs: Map<number, KnownJob>; answers: KnownAnswer[] };
   told: number;
+  large: Map<number, string>;
 };
 
 const sessions = new Map<string, Session>();
@@ -66,19 +73,23 @@ port.on('message', (message: ToWorker) => {
 function open(env: Omit<ScriptEnv, 'sha256'>, facts: Facts): Session {
   const jobs = new Map<number, KnownJob>();
   const answers: KnownAnswer[] = [];
+  const large = new Map<number, string>();
   const history = {
     jobs,
     answers,
     job: (n: number) => jobs.get(n),
     answer: (k: number) => answers[k],
+    large: (n: number) => large.get(n),
     nowMs: env.deployedMs,
   };
-  const session = { derivation: new Derivation({ ...env, sha256 }), history, told: 0 };
+  const session = { derivation: new Derivation({ ...env, sha256 }), history, told: 0, large };
   learn(session, facts);
   return session;
 }
 
-function learn({ history }: Session, facts: Facts): void {
+function learn({ history, large }: Session, facts: Facts): void {
+  large.clear();
+  for (const [n, value] of facts.large ?? []) large.set(n, value);
   for (const [n, job] of facts.jobs) history.jobs.set(n, job);
   for (const [i, answer] of facts.answers.entries())
     history.answers[facts.firstAnswer + i] = answer;

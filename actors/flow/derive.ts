@@ -10,6 +10,7 @@
  *      both values;
  *   D5 the script's clock is the stream time of the last thing it waited for.
  */
+import type { BlobRef, SentFile } from '../../schemas/blob.ts';
 import { type ErrorRecord, failure, HeroError } from '../../schemas/errors.ts';
 import { jobId } from '../../schemas/ids.ts';
 import type { JobSpec, JobStatus } from '../../schemas/job.ts';
@@ -18,7 +19,6 @@ import {
   type HostFn,
   type Machine,
   type Position,
-  prettyError,
   RhaiError,
   runtimeError,
   type Value,
@@ -26,6 +26,14 @@ import {
 import { fromJson, toJson } from '../../rhai/json.ts';
 import { RArray, RMap } from '../../rhai/values.ts';
 import { covers } from './authorise.ts';
+import {
+  type Bundle,
+  bundleFault,
+  explain,
+  isTooLarge,
+  moduleSettings,
+  placeOf,
+} from './bundle.ts';
 import { type Question, registerFunctions, type Run } from './functions.ts';
 import { SeededRandom } from './random.ts';
 import { canonical } from './spec.ts';
@@ -45,15 +53,19 @@ export const SCRIPT_LIMITS = {
   maxTotalSize: 64 * 1024 * 1024,
   maxVariables: 10_000,
   maxFunctions: 1000,
-  maxModules: 64,
+  /** Imports that are executed; how many modules there may be is the deployment's to say. */
+  maxModules: 1024,
 } as const;
-export const SCRIPT_BYTES_MAX = 512 * 1024;
 export const JOBS_MAX = 200_000;
 const NOTES_MAX = 10_000;
 const NOTE_LENGTH_MAX = 4096;
 
 export type ScriptEnv = {
   script: string;
+  /** What it may import: name -> source. */
+  modules?: Readonly<Record<string, string>>;
+  /** What its jobs may ask to have placed: name -> what its blob is. */
+  files?: Readonly<Record<string, SentFile>>;
   /** Typed JSON of the arguments: an object. */
   args: string;
   flow: string;
@@ -74,6 +86,8 @@ export type KnownJob = {
   endedSeq: number | null;
   endedAt: number | null;
   value: string | null;
+  /** Where the value is when it is too large for the log. */
+  valueRef?: BlobRef | null;
   error: ErrorRecord | null;
 };
 
@@ -85,6 +99,8 @@ export type KnownAnswer =
 export type History = {
   job(n: number): KnownJob | undefined;
   answer(k: number): KnownAnswer | undefined;
+  /** Values of jobs that are blobs, as far as they were fetched. */
+  large?(n: number): string | undefined;
   nowMs: number;
 };
 
@@ -93,6 +109,8 @@ export type DerivedJob = { n: number; spec: JobSpec; digest: string; line: numbe
 export type Step =
   | { state: 'sliced' }
   | { state: 'waiting'; mode: 'all' | 'any'; jobs: number[] }
+  /** It joins these jobs, which have ended; their values are blobs and must be fetched. */
+  | { state: 'fetches'; jobs: number[] }
   | { state: 'asks'; k: number; name: string; args: string; line: number }
   | { state: 'sleeps'; k: number; ms: number }
   | { state: 'until'; dueMs: number }
@@ -110,6 +128,7 @@ export class Derivation {
   /** Every job spawned so far, by its number. */
   readonly jobs: DerivedJob[] = [];
   readonly #env: ScriptEnv;
+  readonly #bundle: Bundle;
   readonly #random: SeededRandom;
   readonly #args: RMap;
   #machine: Machine | undefined;
@@ -125,6 +144,7 @@ export class Derivation {
   /** Throws nothing: a script that does not parse fails at the first `advance`. */
   constructor(env: ScriptEnv) {
     this.#env = env;
+    this.#bundle = { script: env.script, modules: env.modules ?? {} };
     this.#clockMs = env.deployedMs;
     this.#random = new SeededRandom(env.sha256(`random ${env.flow}`));
     this.#args = fromJson(env.args) as RMap;
@@ -148,11 +168,10 @@ export class Derivation {
   }
 
   #start(): Machine {
-    if (this.#env.script.length > SCRIPT_BYTES_MAX) {
-      throw new RhaiError('ErrorDataTooLarge', { name: 'Script' });
-    }
+    if (isTooLarge(this.#bundle)) throw new RhaiError('ErrorDataTooLarge', { name: 'Script' });
     const engine = new Engine({
       ...SCRIPT_LIMITS,
+      ...moduleSettings(this.#bundle),
       strictVariables: true,
       allowEval: false,
       onPrint: (text) => this.#note('log', text),
@@ -165,7 +184,10 @@ export class Derivation {
       { name: 'caller', value: this.#env.caller, constant: true },
       { name: 'context', value: this.#env.context, constant: true },
     ];
-    return engine.start(engine.compile(this.#env.script, { scope }), scope);
+    const program = engine.compile(this.#env.script, { scope });
+    const fault = bundleFault(engine, this.#bundle);
+    if (fault !== undefined) throw fault;
+    return engine.start(program, scope);
   }
 
   #run(machine: Machine, maxOperations: number): Step {
@@ -226,6 +248,8 @@ export class Derivation {
       }
       const value = this.#joined(question, at);
       if (value === undefined) {
+        const jobs = this.#unfetched(question, at);
+        if (jobs.length > 0) return { state: 'fetches', jobs };
         const mode = question.type === 'any' ? 'any' : 'all';
         return { state: 'waiting', mode, jobs: jobsOf(question) };
       }
@@ -268,6 +292,7 @@ export class Derivation {
     question: Exclude<Question, { type: 'call' | 'sleep' }>,
     at: Position,
   ): Value | undefined {
+    if (this.#unfetched(question, at).length > 0) return undefined;
     switch (question.type) {
       case 'join':
         return this.#end(question.job, (n, job) => this.#valueOf(n, job, at));
@@ -280,16 +305,36 @@ export class Derivation {
         );
       }
       case 'any': {
-        const ended = question.jobs.filter((n) => this.#ended(n) !== undefined);
-        const first = ended.reduce<number | undefined>(
-          (best, n) => (best === undefined || this.#endSeq(n) < this.#endSeq(best) ? n : best),
-          undefined,
-        );
+        const first = this.#firstEnded(question.jobs);
         return first === undefined
           ? undefined
           : this.#end(first, (n, job) => this.#valueOf(n, job, at));
       }
     }
+  }
+
+  #firstEnded(jobs: readonly number[]): number | undefined {
+    return jobs
+      .filter((n) => this.#ended(n) !== undefined)
+      .reduce<number | undefined>(
+        (best, n) => (best === undefined || this.#endSeq(n) < this.#endSeq(best) ? n : best),
+        undefined,
+      );
+  }
+
+  /** Jobs whose large values the answer needs and the history has not got, once the answer is there. */
+  #unfetched(question: Exclude<Question, { type: 'call' | 'sleep' }>, at: Position): number[] {
+    const first = question.type === 'any' ? this.#firstEnded(question.jobs) : undefined;
+    const needed =
+      question.type === 'any' ? (first === undefined ? [] : [first]) : jobsOf(question);
+    const large = needed.filter((n) => this.#ended(n)?.valueRef);
+    if (large.length === 0 || needed.some((n) => this.#ended(n) === undefined)) return [];
+    const bytes = large.reduce((sum, n) => sum + (this.#ended(n)?.valueRef?.size ?? 0), 0);
+    if (bytes > SCRIPT_LIMITS.maxTotalSize) {
+      const message = `the values joined here have ${bytes} bytes, a script holds at most ${SCRIPT_LIMITS.maxTotalSize}`;
+      throw thrown(failure('script_limit', message), at, {});
+    }
+    return large.filter((n) => this.#history.large?.(n) === undefined);
   }
 
   #ended(n: number): KnownJob | undefined {
@@ -310,11 +355,15 @@ export class Derivation {
   }
 
   #valueOf(n: number, job: KnownJob, at: Position): Value {
-    if (job.status === 'completed') return fromJson(job.value ?? 'null');
+    if (job.status === 'completed') return this.#valueIn(n, job);
     throw thrown(job.error ?? failure('job_failed', job.status), at, {
       job: jobId(this.#env.flow, n),
       name: this.jobs[n]?.spec.name ?? '',
     });
+  }
+
+  #valueIn(n: number, { value, valueRef }: KnownJob): Value {
+    return fromJson((valueRef ? this.#history.large?.(n) : value) ?? 'null');
   }
 
   #tried(n: number, job: KnownJob): Value {
@@ -325,7 +374,7 @@ export class Derivation {
       new Map<string, Value>([
         ['error', ok ? null : error],
         ['ok', ok],
-        ['value', ok ? fromJson(job.value ?? 'null') : null],
+        ['value', ok ? this.#valueIn(n, job) : null],
       ]),
     );
   }
@@ -341,6 +390,7 @@ export class Derivation {
       nowMs: () => this.#clockMs,
       randomFloat: () => this.#random.float(),
       randomUuid: () => this.#random.uuid(),
+      files: this.#env.files ?? {},
       arg: (name) => this.#args.items.get(name),
       require: (capability) => this.#require(capability),
       note: (stream, text) => this.#note(stream, text),
@@ -425,7 +475,7 @@ export class Derivation {
   /** An uncaught error as a record: the job's own error stays below it as the cause. */
   #record(error: RhaiError): ErrorRecord {
     const innermost = innermostOf(error);
-    const text = prettyError(error, this.#env.script);
+    const text = explain(error, this.#bundle);
     const where = { actor: 'script' };
     const value = innermost.thrown;
     const code = value instanceof RMap ? value.items.get('code') : undefined;
@@ -435,7 +485,8 @@ export class Derivation {
       const cause = this.#history.job(n)?.error ?? null;
       const said = value.items.get('message');
       const message = typeof said === 'string' ? said : '';
-      const at = innermost.position.line > 0 ? `line ${innermost.position.line}: ` : '';
+      const place = placeOf(error);
+      const at = place === undefined ? '' : `${place}: `;
       const what =
         cause === null ? message : `job ${n} (${this.jobs[n]?.spec.name ?? '?'}): ${message}`;
       return {

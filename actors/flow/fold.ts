@@ -26,6 +26,7 @@ import {
   RunEntry,
 } from '../../schemas/flow.ts';
 import type { CommandVerb } from '../../schemas/command.ts';
+import type { BlobRef } from '../../schemas/blob.ts';
 import { type ErrorRecord, failure } from '../../schemas/errors.ts';
 import type { Address, PackId } from '../../schemas/ids.ts';
 import type { JobStatus, Outcome, Result, Usage } from '../../schemas/job.ts';
@@ -68,6 +69,8 @@ export type JobState = {
   /** What kind of entry ended it: decides what a retry gives another attempt, and is told as a cause. */
   endedBy: EndedBy | null;
   value: string | null;
+  /** Where the value is when it is too large for the log. */
+  valueRef: BlobRef | null;
   error: ErrorRecord | null;
   /** What the last attempt with a result used, where its runner could tell. */
   usage: Usage | null;
@@ -135,6 +138,7 @@ export type FlowState = {
     at: number;
     status: EndStatus;
     value: unknown;
+    valueRef: BlobRef | null;
     error: ErrorRecord | null;
   } | null;
   ignored: Record<string, number>;
@@ -286,8 +290,8 @@ const DECISION_FOLDS: {
   },
   end: (folding, body) => {
     const { state, entry, changes } = folding;
-    const { status, value, error } = body;
-    state.end = { seq: entry.seq, at: entry.at, status, value, error };
+    const { status, value, value_ref: valueRef = null, error } = body;
+    state.end = { seq: entry.seq, at: entry.at, status, value, valueRef, error };
     for (const job of state.jobs)
       endJob(folding, job, 'end', 'cancelled', cancelError('the end of its flow'));
     changes.push({ type: 'ended' });
@@ -321,7 +325,14 @@ function foldCommand(folding: Folding, body: Decisions['cancel']): string | unde
   for (const each of state.jobs) endJob(folding, each, 'command', 'cancelled', error);
   // Nobody was ever assigned, so nobody else can end it: the command itself is the end.
   if (state.term === null) {
-    state.end = { seq: entry.seq, at: entry.at, status: 'cancelled', value: null, error };
+    state.end = {
+      seq: entry.seq,
+      at: entry.at,
+      status: 'cancelled',
+      value: null,
+      valueRef: null,
+      error,
+    };
     changes.push({ type: 'ended' });
   }
   return undefined;
@@ -402,6 +413,7 @@ function newJob(spec: NewJob, createdAt: number): JobState {
     endedAt: null,
     endedBy: null,
     value: null,
+    valueRef: null,
     error: null,
     usage: null,
   };
@@ -519,6 +531,7 @@ function finish(folding: Folding, pack: PackState, result: Result): void {
   if (job.pack !== pack.pack || job.attempt !== result.attempt || job.begunAt === null) return;
   if (job.retryAt !== null) return;
   job.value = result.value;
+  job.valueRef = result.value_ref ?? null;
   job.usage = result.usage ?? null;
   if (result.outcome === 'completed') return endJob(folding, job, 'result', 'completed', null);
   job.error = result.error;

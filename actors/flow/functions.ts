@@ -4,6 +4,7 @@
  * The script is capless: it spawns, waits and asks. Nothing here does anything; spawning notes a job down
  * in the run, and everything that waits or asks becomes a `Question` that `derive.ts` answers from the log.
  */
+import type { SentFile } from '../../schemas/blob.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { JobKind, type JobSpec } from '../../schemas/job.ts';
 import {
@@ -37,6 +38,8 @@ export type Run = {
   randomFloat(): number;
   randomUuid(): string;
   arg(name: string): Value | undefined;
+  /** What was sent along with the deployment. */
+  files: Readonly<Record<string, SentFile>>;
   /** Throws unless the signer granted and the context allows it. */
   require(capability: string): void;
   note(stream: 'log' | 'progress', text: string): void;
@@ -81,7 +84,7 @@ function defineSpawns(define: Define, run: Run): void {
   for (const kind of JobKind.options) {
     if (kind === 'sal') continue;
     define(kind, 1, kind === 'process' ? 2 : 1, (args, at) =>
-      handle(run.spawn(jobSpec(kind, spawnEntries(kind, args)), at)),
+      handle(run.spawn(jobSpec(kind, spawnEntries(kind, args), run.files), at)),
     );
   }
   define('sal', 1, 3, ([op, args, options], at) => {

@@ -16,6 +16,8 @@ export type Next =
   | { do: 'void'; packs: PackId[]; reason: string }
   | { do: 'publish'; packs: PackState[] }
   | { do: 'advance' }
+  /** The script goes on with the values of these jobs, which are blobs. */
+  | { do: 'fetch'; jobs: number[] }
   | { do: 'plan'; plan: Plan }
   | { do: 'answer'; k: number; name: string; args: string }
   | { do: 'timer'; k: number; dueMs: number }
@@ -61,6 +63,7 @@ export function next(input: NextInput): Next {
   if (step === undefined || canGoOn(input, step)) return { do: 'advance' };
   const plan = nextPlan(input);
   if (plan !== undefined) return { do: 'plan', plan };
+  if (step.state === 'fetches') return { do: 'fetch', jobs: step.jobs };
   if (step.state === 'asks') return { do: 'answer', k: step.k, name: step.name, args: step.args };
   if (step.state === 'sleeps') return { do: 'timer', k: step.k, dueMs: input.nowMs + step.ms };
   if (step.state === 'done' && work.open.size === 0) return endOf(input, step);

@@ -5,6 +5,12 @@
  * may depend on anything but the script's own values.
  */
 import { z } from 'zod';
+import {
+  folderPathFault,
+  foldersFault,
+  type PlacedFile,
+  type SentFile,
+} from '../../schemas/blob.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { BACKOFF_MAX_MS, type JobKind, type JobSpec, RETRIES_MAX } from '../../schemas/job.ts';
 import { type HostObject, type Value } from '../../rhai/engine.ts';
@@ -35,7 +41,7 @@ const COMMON_KEYS = [
 
 /** Keys of each kind's own part. `sal` has none: its arguments are a map of their own. */
 const PAYLOAD_KEYS: Record<JobKind, readonly string[]> = {
-  process: ['cmd', 'args', 'env', 'cwd', 'stdin', 'ok_codes'],
+  process: ['cmd', 'args', 'env', 'cwd', 'stdin', 'ok_codes', 'files'],
   container: ['image', 'cmd', 'env', 'memory', 'cpus', 'ports', 'mounts', 'keep'],
   vm: ['image', 'kernel', 'initramfs', 'cpus', 'memory', 'disks', 'net', 'keep'],
   wasm: ['module', 'export', 'input'],
@@ -57,12 +63,17 @@ const DEFAULT_BACKOFF_MS = 1000;
 
 const bad = (message: string): HeroError => new HeroError('bad_job', message);
 
-/** A job of `kind` from the map a script gave. */
-export function jobSpec(kind: Exclude<JobKind, 'sal'>, entries: Entries): JobSpec {
+/** A job of `kind` from the map a script gave; `sent` are the files of its deployment. */
+export function jobSpec(
+  kind: Exclude<JobKind, 'sal'>,
+  entries: Entries,
+  sent: Readonly<Record<string, SentFile>> = {},
+): JobSpec {
   refuseUnknownKeys(kind, entries, [...COMMON_KEYS, ...PAYLOAD_KEYS[kind]]);
   const payload: Record<string, unknown> = {};
   for (const key of PAYLOAD_KEYS[kind]) {
-    if (entries.has(key)) payload[key] = plain(entries.get(key), key);
+    if (!entries.has(key)) continue;
+    payload[key] = key === 'files' ? placed(entries.get(key), sent) : plain(entries.get(key), key);
   }
   if (kind === 'process' && typeof payload['cmd'] !== 'string') {
     throw bad(`process needs \`cmd\`, the command's name or path, as a string`);
@@ -74,6 +85,37 @@ export function jobSpec(kind: Exclude<JobKind, 'sal'>, entries: Entries): JobSpe
     payload,
     ...rest(kind, entries, kind),
   };
+}
+
+/** `files: ["name"]`, or `files: #{"path in the folder": "name"}`, by the digests that were signed. */
+function placed(value: Value | undefined, sent: Readonly<Record<string, SentFile>>): PlacedFile[] {
+  const pairs =
+    value instanceof RMap
+      ? [...value.items].toSorted(([a], [b]) => (a < b ? -1 : 1))
+      : value instanceof RArray
+        ? value.items.map((item): [string, Value] => [textOf(item, 'files'), item])
+        : undefined;
+  if (pairs === undefined) {
+    throw bad('`files` must be an array of names, or a map #{"path in the folder": "name"}');
+  }
+  const files = pairs.map(([path, item]) => {
+    const name = textOf(item, 'files');
+    const file = Object.hasOwn(sent, name) ? sent[name] : undefined;
+    if (file === undefined) {
+      const names = Object.keys(sent).join(', ');
+      throw bad(
+        names === ''
+          ? `\`files\`: "${name}" was not sent along: deploy with --file ${name}=PATH`
+          : `\`files\`: "${name}" was not sent along; there are: ${names}`,
+      );
+    }
+    const fault = folderPathFault(path);
+    if (fault !== undefined) throw bad(`\`files\`: "${path}" cannot be placed: ${fault}`);
+    return { sha256: file.sha256, size: file.size, path };
+  });
+  const fault = foldersFault(files.map(({ path }) => path));
+  if (fault !== undefined) throw bad(`\`files\`: ${fault}`);
+  return files;
 }
 
 /** One SAL operation; `options` holds the common keys. */

@@ -1,6 +1,7 @@
 /** The class `sal`: each job is one operation of a family of the registry, run in this process. */
 import type { Registry } from '../../sal/driver.ts';
 import type { Capability } from '../../schemas/deployment.ts';
+import { VALUE_BYTES_MAX } from '../../schemas/blob.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { jobId } from '../../schemas/ids.ts';
 import { type PackedJob, SalPayload } from '../../schemas/job.ts';
@@ -8,12 +9,10 @@ import { parseStrict, stringifyTyped } from '../../schemas/json.ts';
 import type { RunnerClass } from './class.ts';
 import { payloadOf } from './payload.ts';
 
-const SAL_VALUE_BYTES_MAX = 64 * 1024;
-
 export function salClass(registry: Registry): RunnerClass {
   return {
     class: 'sal',
-    valueBytesMax: SAL_VALUE_BYTES_MAX,
+    valueBytesMax: VALUE_BYTES_MAX,
     offers: () => registry.offers(),
     run: async ({ ref, job, caller, signal, deadlineMs, output }) => {
       const { op, args } = payloadOf(SalPayload, job);

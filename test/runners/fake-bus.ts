@@ -18,6 +18,7 @@ import type { ClaimEntry, DecisionKind, RunEntry } from '../../schemas/flow.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
 import type { LogLines, Pack } from '../../schemas/job.ts';
 import type { RunnerBeat } from '../../schemas/node.ts';
+import { FakeBlobs } from './fake-blobs.ts';
 
 export const NODE = 'a'.repeat(32);
 const COORD = 'c'.repeat(32);
@@ -39,6 +40,7 @@ export class FakeBus {
   readonly principal = `U${'A'.repeat(55)}`;
   readonly address = NODE;
   readonly incarnation = randomBytes(8).toString('hex');
+  readonly blobs = new FakeBlobs();
   readonly entries: Entry[] = [];
   readonly events: string[] = [];
   readonly logs: { n: string; lines: LogLines['lines'] }[] = [];

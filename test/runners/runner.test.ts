@@ -14,6 +14,7 @@ import { type Runner, type RunnerOptions, startRunner } from '../../runners/runn
 import { HeroError } from '../../schemas/errors.ts';
 import type { Pack, PackedJob } from '../../schemas/job.ts';
 import { isAlive, until, untilGone } from '../sal/waiting.ts';
+import { FakeBlobs } from './fake-blobs.ts';
 import { FakeBus, NODE } from './fake-bus.ts';
 
 const flow = 'b'.repeat(26);
@@ -98,7 +99,17 @@ function start(options: Partial<Omit<RunnerOptions, 'bus'>> & { bus?: FakeBus } 
 function withProcesses(slots = 2): Omit<Started, 'hand'> & { folder: string } {
   const folder = mkdtempSync(join(tmpdir(), 'herobus-runner-'));
   cleanups.push(() => rmSync(folder, { recursive: true, force: true }));
-  return { folder, ...start({ work: processClass({ directory: folder }), slots }) };
+  return {
+    folder,
+    ...start({
+      work: processClass({
+        directory: folder,
+        folders: join(folder, 'jobs'),
+        blobs: new FakeBlobs(),
+      }),
+      slots,
+    }),
+  };
 }
 
 function job(n: number, payload: unknown = { cmd: 'true' }, spec: object = {}): PackedJob {

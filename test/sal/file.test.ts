@@ -206,8 +206,8 @@ test('file - clear errors: missing, wrong kind, too large, not UTF-8, bad argume
   await assert.rejects(run('read', { path: 'no/such' }), fails('job_failed', /does not exist/));
   await assert.rejects(run('read', { path: '.' }), fails('job_failed', /not a file/));
   await assert.rejects(run('write', { path: '.', content: '' }), fails('job_failed', /directory/));
-  writeFileSync(join(root, 'big'), Buffer.alloc(100_000));
-  await assert.rejects(run('read', { path: 'big' }), fails('too_large', /100000 bytes/));
+  writeFileSync(join(root, 'big'), Buffer.alloc(5_000_000));
+  await assert.rejects(run('read', { path: 'big' }), fails('too_large', /5000000 bytes/));
   writeFileSync(join(root, 'odd'), Buffer.from([0xff, 0xfe]));
   await assert.rejects(run('read', { path: 'odd' }), fails('job_failed', /base64/));
   assert.throws(

@@ -18,12 +18,13 @@ import {
   parseGrants,
   parseSelector,
 } from './arguments.ts';
+import { readBundle } from './bundle.ts';
 import { assertCompiles } from './check.ts';
 import { EXIT, usage } from './failure.ts';
-import { readScript } from './files.ts';
 import { openHome, readKeyFile } from './home.ts';
 import { globals, printJson, say, withExample } from './output.ts';
 import { type DeploymentDraft, sealDeployment } from './seal.ts';
+import { readFilesToSend, sendFiles, signedFiles } from './sent-files.ts';
 import { contextOf, mayExecute, type Session, withSession } from './session.ts';
 import { submit } from './submit.ts';
 
@@ -34,6 +35,7 @@ type DeployOptions = {
   on?: string;
   expires: string;
   sign?: string[];
+  file?: string[];
   detach?: boolean;
   out?: string;
   placeWithin: string;
@@ -60,6 +62,11 @@ export function registerDeploy(program: Command): void {
     )
     .option('--expires <duration>', 'how long the message is good for, at most 24h', '10m')
     .option('--sign <keyfile>', 'sign with this key too; may be repeated', collect)
+    .option(
+      '--file <name=path>',
+      'a file sent along, for jobs that ask for it by name; may be repeated',
+      collect,
+    )
     .option('--detach', 'only publish: print the flow id and do not wait')
     .option('--out <file>', 'write the sealed bytes there instead of publishing them')
     .option('--place-within <duration>', 'give up waiting when no node fits for this long', '30s')
@@ -69,6 +76,7 @@ export function registerDeploy(program: Command): void {
   withExample(
     command,
     'herobus deploy examples/hello.rhai --arg name=world',
+    'herobus deploy site.rhai --file site.conf=conf/prod.conf',
     'herobus deploy fleet.rhai -c acme --arg seconds:=0.5 --grant kv:write --on group=edge',
     'echo \'process("date")\' | herobus deploy - --detach',
   );
@@ -90,12 +98,20 @@ async function deploy(file: string, options: DeployOptions, self: Command): Prom
     lifetimeMs: parseExpiry(options.expires),
   };
   const keys = [home.identity, ...(await Promise.all((options.sign ?? []).map(readKeyFile)))];
-  const script = await readScript(file);
-  assertCompiles(script, file === '-' ? 'standard input' : file);
-  const draft: DeploymentDraft = { ...parsed, script };
-  if (options.out !== undefined) return writeOut(options.out, draft, keys, json);
+  const bundle = await readBundle(file);
+  assertCompiles(bundle, file === '-' ? 'standard input' : file);
+  const files = await readFilesToSend(options.file ?? []);
+  const draft: DeploymentDraft = { ...parsed, ...bundle, files: signedFiles(files) };
+  if (options.out !== undefined) {
+    // Whoever publishes the bytes has not got the files: they are sent now.
+    if (files.length > 0) {
+      await withSession(self, async (session) => sendFiles(session, context, files));
+    }
+    return writeOut(options.out, draft, keys, json);
+  }
   return withSession(self, async (session) => {
     assertExecutor(session, context);
+    await sendFiles(session, context, files);
     const bytes = sealDeployment(draft, once(keys), session.bus.now());
     const { flow, envelopeDigest: digest, signatures } = open(bytes);
     const signers = signatures.map(({ keyid }) => keyid);

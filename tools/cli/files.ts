@@ -15,15 +15,17 @@ export async function readInput(path: string, what: string): Promise<Uint8Array>
   }
 }
 
-export async function readScript(path: string): Promise<string> {
-  const bytes = await readInput(path, 'script');
-  const name = path === '-' ? 'standard input' : path;
-  let text: string;
+export async function readText(path: string, what: string): Promise<string> {
+  const bytes = await readInput(path, what);
   try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw usage(`${name} is no script: it is not UTF-8`);
+    throw usage(`${path === '-' ? 'standard input' : path} is no ${what}: it is not UTF-8`);
   }
-  if (text.trim() === '') throw usage(`${name} is no script: it is empty`);
-  return text;
+}
+
+export async function readScript(path: string): Promise<string> {
+  const text = await readText(path, 'script');
+  if (text.trim() !== '') return text;
+  throw usage(`${path === '-' ? 'standard input' : path} is no script: it is empty`);
 }

@@ -16,6 +16,7 @@ import {
 import { NodeNames, told } from './narrate.ts';
 import { globals, print, printJson, table, valueText, withExample } from './output.ts';
 import { type Session, withSession } from './session.ts';
+import { withValues } from './values.ts';
 
 const JOBS_SHOWN_MAX = 200;
 
@@ -31,9 +32,12 @@ export function registerFlow(program: Command): void {
     .action(async (text: string, options: { context?: string }, self: Command) => {
       const name = parseFlowName(text);
       await withSession(self, async (session) => {
-        const object = await describeFlow(session, name.id, options.context);
-        if (name.job === null) await showFlow(session, object, globals(self).json ?? false);
-        else showJob(object, name.job, globals(self).json ?? false);
+        const json = globals(self).json ?? false;
+        const described = await describeFlow(session, name.id, options.context);
+        const wanted = name.job === null ? (json ? 'all' : 'flow') : { job: name.job };
+        const object = await withValues(session, described, wanted);
+        if (name.job === null) await showFlow(session, object, json);
+        else showJob(object, name.job, json);
       });
     });
   withExample(command, 'herobus flow hxj3wq5mzk7y2b4c6d8e9f0a1b');
@@ -70,10 +74,11 @@ function showJob(object: FlowObject, n: number, json: boolean): void {
     });
   }
   if (json) return printJson(job);
-  const { error, value, ...rest } = job;
+  const { error, value, value_ref: _ref, value_error: valueError, ...rest } = job;
   for (const [key, text] of Object.entries(rest)) print(told(key, String(text ?? '-')));
   if (error !== null) print(told('error', errorLines(error).join('\n')));
-  if (value !== null) print(told('value', valueText(value)));
+  if (valueError !== undefined) print(told('value', errorLines(valueError).join('\n')));
+  else if (value !== null) print(told('value', valueText(value)));
 }
 
 async function showFlow(session: Session, object: FlowObject, json: boolean): Promise<void> {
@@ -88,7 +93,8 @@ async function showFlow(session: Session, object: FlowObject, json: boolean): Pr
   if (object.created_at !== null) print(told('created', object.created_at));
   if (object.ended_at !== null) print(told('ended', object.ended_at));
   if (object.error !== null) print(told('error', errorLines(object.error).join('\n')));
-  if (object.status === 'completed') print(told('value', valueText(object.value)));
+  if (object.value_error) print(told('value', errorLines(object.value_error).join('\n')));
+  else if (object.status === 'completed') print(told('value', valueText(object.value)));
   for (const { envelope, error } of object.status === 'refused' ? [] : (object.refusals ?? [])) {
     print(told('refused', `message ${envelope}: ${errorLines(error).join('\n')}`));
   }

@@ -4,6 +4,7 @@ import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { Host } from '../../actors/host.ts';
 import { newIncarnation } from '../../actors/incarnation.ts';
+import type { Blobs } from '../../bus/bus.ts';
 import { parseCreds } from '../../bus/connect.ts';
 import { identityFromText } from '../../bus/identity.ts';
 import { openNatsBus } from '../../bus/nats.ts';
@@ -50,7 +51,7 @@ async function run(config: RunnerProcess): Promise<void> {
     bus,
     host,
     name: config.name,
-    work: classOf(config),
+    work: classOf(config, bus.blobs),
     slots: config.slots,
     contexts: config.contexts,
     inc: incarnation,
@@ -68,10 +69,10 @@ async function run(config: RunnerProcess): Promise<void> {
   process.exit(reason === 'drained' ? 0 : 1);
 }
 
-function classOf(config: RunnerProcess): RunnerClass {
+function classOf(config: RunnerProcess, blobs: Blobs): RunnerClass {
   switch (config.class) {
     case 'process':
-      return processClass({ directory: config.work });
+      return processClass({ directory: config.work, folders: config.folders, blobs });
     case 'sal':
       return salClass(
         new Registry([

@@ -1,24 +1,27 @@
 /** `herobus script check`: compiles a script as a deployment would be, and shows where it is wrong. */
 import type { Command } from 'commander';
-import { prettyError, type RhaiError } from '../../rhai/engine.ts';
+import { explain } from '../../actors/flow/bundle.ts';
+import { originOf, type RhaiError } from '../../rhai/engine.ts';
+import { readBundle } from './bundle.ts';
 import { compileError } from './check.ts';
 import { EXIT } from './failure.ts';
-import { readScript } from './files.ts';
 import { globals, print, printJson, say, withExample } from './output.ts';
 
 export function registerScriptCheck(script: Command): void {
   const command = script
     .command('check')
-    .description('Compiles a script as a deployment would be, without running it.')
+    .description(
+      'Compiles a script and the files it imports as a deployment would be, without running it.',
+    )
     .argument('<file>', 'the script; - reads it from standard input')
     .action(async (path: string, _options: object, self: Command) => {
-      const text = await readScript(path);
+      const bundle = await readBundle(path);
       const name = path === '-' ? 'standard input' : path;
-      const error = compileError(text);
+      const error = compileError(bundle);
       process.exitCode = error === undefined ? EXIT.done : EXIT.failed;
       if (globals(self).json) printJson(answerOf(name, error));
       else if (error === undefined) print(`${name}: no errors`);
-      else say(`${name} does not compile\n${prettyError(error, text)}`);
+      else say(`${name} does not compile\n${explain(error, bundle)}`);
     });
   withExample(command, 'herobus script check web.rhai');
 }
@@ -26,9 +29,11 @@ export function registerScriptCheck(script: Command): void {
 /** As the answers of `script run --json-lines` are. */
 function answerOf(id: string, error: RhaiError | undefined): object {
   if (error === undefined) return { id, ok: { type: 'unit' } };
-  const { kind, message, position, parse, lex } = error;
+  const { error: innermost, path } = originOf(error);
+  const { kind, message, position, parse, lex } = innermost;
   return {
     id,
+    ...(path === '' ? {} : { module: path }),
     error: kind,
     message,
     ...(position.line > 0 ? { pos: [position.line, position.column] } : {}),

@@ -5,16 +5,17 @@
  * What spawns or asks is for `deploy`.
  */
 import type { Command } from 'commander';
+import { type Bundle, explain, moduleSettings } from '../../actors/flow/bundle.ts';
 import { SCRIPT_LIMITS } from '../../actors/flow/derive.ts';
-import { Engine, prettyError, RhaiError, runtimeError, type Value } from '../../rhai/engine.ts';
+import { Engine, RhaiError, runtimeError, type Value } from '../../rhai/engine.ts';
 import { runCase } from '../../rhai/conformance.ts';
 import { fromJson, toJson } from '../../rhai/json.ts';
 import { RMap } from '../../rhai/values.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { exactJson, stringifyTyped } from '../../schemas/json.ts';
 import { collect, parseArgs } from './arguments.ts';
+import { readBundle } from './bundle.ts';
 import { usage } from './failure.ts';
-import { readScript } from './files.ts';
 import { answerLines } from './json-lines.ts';
 import { globals, print, printJson, say, valueText, withExample } from './output.ts';
 
@@ -52,36 +53,37 @@ export function registerScriptRun(script: Command): void {
 
 async function runScript(path: string, options: RunOptions, json: boolean): Promise<void> {
   const args = fromJson(stringifyTyped(parseArgs(options.arg ?? [])));
-  const source = await readScript(path);
+  const bundle = await readBundle(path);
   const engine = new Engine({
     ...SCRIPT_LIMITS,
+    ...moduleSettings(bundle),
     clock: () => performance.now() / 1000,
     onPrint: (text: string) => (json ? say(text) : print(text)),
     onDebug: (text: string) => say(text),
   });
   registerSimple(engine, args);
-  const value = exactJson(toJson(valueOf(engine, source, args)));
+  const value = exactJson(toJson(valueOf(engine, bundle, args)));
   if (json) printJson(value);
   else if (value !== null) print(valueText(value));
 }
 
-function valueOf(engine: Engine, source: string, args: Value): Value {
+function valueOf(engine: Engine, bundle: Bundle, args: Value): Value {
   const scope = [{ name: 'args', value: args, constant: true }];
   try {
-    const outcome = engine.start(engine.compile(source, { scope }), scope).run();
+    const outcome = engine.start(engine.compile(bundle.script, { scope }), scope).run();
     if (outcome.state === 'done') return outcome.value;
     if (outcome.state === 'failed') throw outcome.error;
     throw new HeroError('internal', `the script stopped: ${outcome.state}`);
   } catch (error) {
     if (!(error instanceof RhaiError)) throw error;
-    throw told(error, source);
+    throw told(error, bundle);
   }
 }
 
-function told(error: RhaiError, source: string): HeroError {
+function told(error: RhaiError, bundle: Bundle): HeroError {
   let inner = error;
   while (inner.inner !== undefined) inner = inner.inner;
-  const text = prettyError(error, source);
+  const text = explain(error, bundle);
   if (error.kind === 'ErrorParsing') {
     return new HeroError('script_syntax', `the script does not compile\n${text}`);
   }

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { seal } from '../../bus/envelope.ts';
 import type { SigningKey } from '../../bus/identity.ts';
+import type { SentFile } from '../../schemas/blob.ts';
 import { COMMAND_PAYLOAD_TYPE, type CommandVerb } from '../../schemas/command.ts';
 import { DEPLOY_PAYLOAD_TYPE } from '../../schemas/deployment.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
@@ -16,6 +17,8 @@ const iso = (ms: number): string => new Date(ms).toISOString();
 export type DeploymentDraft = {
   context: string;
   script: string;
+  modules?: Readonly<Record<string, string>>;
+  files?: Readonly<Record<string, SentFile>>;
   args: { [key: string]: JsonValue };
   grants: string[];
   on: string | null;
@@ -28,11 +31,14 @@ export function sealDeployment(
   keys: readonly SigningKey[],
   nowMs: number,
 ): Uint8Array {
-  const { context, script, args, grants, on, lifetimeMs } = draft;
+  const { context, script, modules = {}, files = {}, args, grants, on, lifetimeMs } = draft;
   const payload: JsonValue = {
     v: 1,
     context,
     script,
+    // Left out when there are none: the payload is what it was before there were any.
+    ...(Object.keys(modules).length === 0 ? {} : { modules: { ...modules } }),
+    ...(Object.keys(files).length === 0 ? {} : { files: { ...files } }),
     args,
     grants,
     on,

@@ -15,6 +15,7 @@ import { lifetimeMs, openJoinLink, register } from '../../actors/identity/regist
 import { readIfThere } from '../../bus/atomic-file.ts';
 import { readBusFile, readCreds, writeCreds } from '../../bus/connect.ts';
 import { askLedger, openNatsBus, type NatsBus } from '../../bus/nats.ts';
+import { blobSubjects } from '../../bus/streams.ts';
 import { subjects } from '../../bus/subjects.ts';
 import type { BusFile } from '../../schemas/config.ts';
 import { ensureError, HeroError } from '../../schemas/errors.ts';
@@ -220,7 +221,8 @@ function lacks(jwt: string, contexts: readonly ContextRecord[], principal: Princ
   if (exp !== undefined && lifetime !== null && exp * 1000 - Date.now() < lifetime / 4) return true;
   return contexts.some(({ context, executors }) => {
     const reads = nats?.sub?.allow?.includes(`hb.stored.${context}.>`) ?? false;
-    const executes = nats?.pub?.allow?.includes(subjects.deploy(context)) ?? false;
+    const may = nats?.pub?.allow ?? [];
+    const executes = may.includes(subjects.deploy(context)) && may.includes(blobSubjects(context));
     return !reads || (executors.includes(principal) && !executes);
   });
 }

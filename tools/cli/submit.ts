@@ -11,6 +11,7 @@ import { type FlowObject, flowObject } from './flow-view.ts';
 import { Narrator, NodeNames, summary, told } from './narrate.ts';
 import { print, printJson, say, valueText } from './output.ts';
 import type { Session } from './session.ts';
+import { withValues } from './values.ts';
 import { type Outcome, type Published, Waiting } from './wait.ts';
 
 export type Message = {
@@ -127,7 +128,7 @@ async function conclude(
   const object: FlowObject =
     state === undefined || state.deploy === null
       ? received(ref, message.signers)
-      : flowObject(ref, state);
+      : await withValues(session, flowObject(ref, state), options.json ? 'all' : 'flow');
   const goalCode = state === undefined ? EXIT.failed : (options.goal ?? FLOW_END).exitCode(state);
   return tell(session, outcome, object, { json: options.json, goalCode });
 }
@@ -141,7 +142,9 @@ function tell(
   switch (outcome.type) {
     case 'ended':
       for (const line of summary(object)) say(line);
+      if (object.value_error) say(told('value', errorLines(object.value_error).join('\n')));
       if (json) printJson(object);
+      else if (object.value_error) return EXIT.failed;
       else if (object.status === 'completed') print(valueText(object.value));
       return goalCode;
     case 'refused':

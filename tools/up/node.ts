@@ -167,6 +167,7 @@ async function startRunnerChildren(
         key: keyPath(home),
         creds,
         work: join(dataDir, 'work'),
+        folders: join(dataDir, 'jobs', `${runner.class}-${i}`),
         undo: join(dataDir, 'undo'),
         kv_socket: kvSocketPath(dataDir),
         kv_token: kvTokenText,
