@@ -31,6 +31,11 @@ export const PrincipalRecord = z.object({
   roles: z.array(PrincipalRole).default([]),
   created_ms: z.int(),
   by: z.string(),
+  /** For a node: by whose order it takes no flows and packs. */
+  drain: z
+    .object({ by: Principal, at_ms: z.int(), reason: z.string().nullable() })
+    .nullable()
+    .optional(),
   marks: z.record(z.string(), ChangeMark).optional(),
   /** The change that made the record what it is; written with it, then copied to `ledger_grants`. */
   last: z.lazy(() => ChangeRecord).optional(),
@@ -108,6 +113,9 @@ export const LedgerChange = z.discriminatedUnion('change', [
     change: z.literal('context_grant'),
     context: ContextName,
     principal: Principal,
+export const TOKEN_USES_MAX = 1000;
+export const TOKEN_TTL_MAX_MS = 365 * 24 * 3600 * 1000;
+
     role: ContextRole,
   }),
   z.object({
@@ -135,6 +143,15 @@ export const LedgerChangePayload = z.object({
   v: z.literal(1),
   change: LedgerChange,
   reason: z.string().max(1024).nullable().default(null),
+  z.object({ change: z.literal('node_drain'), principal: Principal, kind: z.literal('node') }),
+  z.object({ change: z.literal('node_undrain'), principal: Principal, kind: z.literal('node') }),
+  z.object({
+    change: z.literal('token_create'),
+    /** SHA-256 of the token, hex: the token itself is its maker's to give away. */
+    hash: z.string().regex(/^[0-9a-f]{64}$/),
+    uses: z.int().min(1).max(TOKEN_USES_MAX),
+    ttl_ms: z.int().min(1).max(TOKEN_TTL_MAX_MS),
+  }),
   nonce: z.string().min(8).max(128),
   issued_at: z.iso.datetime(),
 });
@@ -158,6 +175,23 @@ export const RenewReply = z.object({ jwt: z.string() });
 /** All that a node judges by: the contexts the caller may see, and who may decide for the control plane. */
 export const ContextsReply = z.object({
   contexts: z.array(ContextRecord),
+/** Bucket `ledger_tokens`, key = the token's SHA-256: who may still come in with it, and who did. */
+export const TokenRecord = z.object({
+  v: z.literal(1),
+  hash: z.string(),
+  by: Principal,
+  uses: z.int(),
+  used: z.array(z.object({ principal: Principal, kind: PrincipalKind, at_ms: z.int() })),
+  created_ms: z.int(),
+  expires_ms: z.int(),
+  marks: z.record(z.string(), ChangeMark).optional(),
+  last: ChangeRecord.optional(),
+});
+export type TokenRecord = z.infer<typeof TokenRecord>;
+
+/** Bucket `ledger_meta`, key `admission`: does every key that proves itself get in? */
+export const AdmissionRecord = z.object({ v: z.literal(1), open: z.boolean() });
+
   coords: z.array(Address),
   revision: z.int(),
 });

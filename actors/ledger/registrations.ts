@@ -31,7 +31,7 @@ export type Issue = (
 
 export type Admission = {
   /** Whoever proves a key is registered at once. */
-  open: boolean;
+  readonly open: boolean;
   /** Is the token good for one more registration? Absent: no token is. */
   redeem?: (token: string, payload: RegisterPayload) => boolean | Promise<boolean>;
 };
@@ -80,7 +80,7 @@ export class Registrations {
     return this.#ask(kind, principal, { type: 'RENEW' });
   }
 
-  /** A signed `principal_approve` or `principal_revoke`. */
+  /** A signed change of one registration: approve, revoke, and for a node drain and undrain. */
   async change(change: PrincipalChange, asked: AskedChange): Promise<PrincipalRecord> {
     const { directory, records } = this.#deps;
     if (!directory.hasRole(asked.by, 'admin')) {
@@ -96,6 +96,10 @@ export class Registrations {
         if (current === undefined) throw unknownRegistration(change);
         if (judgeMark(current, asked) === 'seen') {
           return { answer: { record: current, decision: undefined } };
+        }
+        if (change.change === 'node_drain' || change.change === 'node_undrain') {
+          const record = { ...drained(current, change, asked), ...marked(current, asked, change) };
+          return { write: record, answer: { record, decision: undefined } };
         }
         const type = change.change === 'principal_approve' ? 'APPROVED' : 'REVOKED';
         const decision = decide({ record: current }, { type, by: asked.by });
@@ -175,6 +179,20 @@ function newRegistration(principal: Principal, kind: PrincipalKind): Registratio
     throw new HeroError('bad_request', `${principal} is no nkey: its check digits are wrong`);
   }
   return { principal, kind, address, name: '', roles: [], createdMs: 0, by: '' };
+}
+
+/** Draining is no state of the registration: the node stays registered, and finishes what it has begun. */
+function drained(
+  current: PrincipalRecord,
+  { change, principal }: PrincipalChange,
+  { by, atMs, reason }: AskedChange,
+): PrincipalRecord {
+  if (current.status !== 'registered') {
+    throw new HeroError('not_allowed', `the node ${principal} is ${current.status}`, {
+      fix: `Only a registered node takes work: \`herobus node approve ${current.address}\`.`,
+    });
+  }
+  return { ...current, drain: change === 'node_drain' ? { by, at_ms: atMs, reason } : null };
 }
 
 function unknownRegistration({ principal, kind }: PrincipalChange): HeroError {

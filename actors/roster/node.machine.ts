@@ -2,7 +2,7 @@
  * One node as the control plane sees it, pure: does it live?
  *
  *   live --silent--> suspect --silent longer--> dead --beat--> live
- *   any --beat "draining" or "stopped"--> drained --beat of another state--> live
+ *   any --beat "draining" or "stopped", or by order--> drained --beat of another state--> live
  *   drained, still draining --silent longer--> dead
  *
  * Frozen is not a state of the node but of who watches it: a SILENCE that is not `trusted` changes nothing,
@@ -20,7 +20,8 @@ export type NodeContext = {
 };
 
 export type NodeEvent =
-  | { type: 'BEAT'; state: NodeBeat['state'] }
+  /** `ordered`: why an admin of the ledger keeps it drained, whatever it says of itself. */
+  | { type: 'BEAT'; state: NodeBeat['state']; ordered?: string | null }
   | { type: 'SILENCE'; silentMs: number; trusted: boolean };
 
 const notProvided = (name: string) => (): never => {
@@ -37,8 +38,8 @@ export const nodeMachine = setup({
     events: {} as NodeEvent,
   },
   guards: {
-    isLeaving: ({ event }) => event.type === 'BEAT' && LEAVING.includes(event.state),
-    hasStopped: ({ event }) => event.type === 'BEAT' && event.state === 'stopped',
+    isLeaving: ({ event }) =>
+      event.type === 'BEAT' && (LEAVING.includes(event.state) || (event.ordered ?? null) !== null),
     isSilent: ({ event }) =>
       event.type === 'SILENCE' && event.trusted && event.silentMs >= SUSPECT_MS,
     isGone: ({ event }) => event.type === 'SILENCE' && event.trusted && event.silentMs >= DEAD_MS,
@@ -53,7 +54,10 @@ export const nodeMachine = setup({
     rememberLeave: assign(({ event }) =>
       event.type === 'BEAT'
         ? {
-            reason: event.state === 'stopped' ? 'it has stopped in order' : 'it is draining',
+            reason:
+              event.state === 'stopped'
+                ? 'it has stopped in order'
+                : (event.ordered ?? 'it is draining'),
             stopped: event.state === 'stopped',
           }
         : {},
@@ -114,8 +118,7 @@ export const nodeMachine = setup({
     drained: {
       on: {
         BEAT: [
-          { guard: 'hasStopped', actions: 'rememberLeave' },
-          { guard: 'isLeaving' },
+          { guard: 'isLeaving', actions: 'rememberLeave' },
           { target: 'live', actions: ['clearReason', 'announceLiveness'] },
         ],
         SILENCE: {

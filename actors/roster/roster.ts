@@ -10,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Bus, Incoming, Subscription } from '../../bus/bus.ts';
 import { parseBeatSubject, subjects } from '../../bus/subjects.ts';
 import type { Address } from '../../schemas/ids.ts';
-import type { PageRequest } from '../../schemas/ledger.ts';
+import type { PageRequest, PrincipalRecord } from '../../schemas/ledger.ts';
 import { NodeBeat, RosterNode, type NodesReply } from '../../schemas/node.ts';
 import { followBucket } from '../ledger/bucket.ts';
 import type { Directory } from '../ledger/directory.ts';
@@ -56,6 +56,7 @@ export async function startRoster(options: RosterOptions): Promise<Roster> {
     nowMs: monotonicMs(),
     linkUp: bus.link.state().up,
     principalAt: (address) => directory.nodeAt(address)?.principal,
+    drainAt: (address) => drainReason(directory.nodeAt(address)?.drain ?? null),
     busNow: () => Math.round(bus.now()),
     onChange: (node, what) => {
       saver.changed(node.address);
@@ -100,6 +101,11 @@ export async function startRoster(options: RosterOptions): Promise<Roster> {
       }
     },
   };
+}
+
+function drainReason(drain: NonNullable<PrincipalRecord['drain']> | null): string | null {
+  if (drain === null) return null;
+  return `by order of ${drain.by}${drain.reason === null ? '' : `: ${drain.reason}`}`;
 }
 
 /** A runner's beat on the same subject is a matter between it and its supervisor. */

@@ -44,6 +44,8 @@ export type WatchOptions = {
   linkUp: boolean;
   /** The registered principal of an address. */
   principalAt: (address: Address) => Principal | undefined;
+  /** Why an admin keeps the node of an address drained; null where nobody does. */
+  drainAt?: (address: Address) => string | null;
   /** Bus time, epoch ms: for the records only. */
   busNow: () => number;
   onChange: RosterListener;
@@ -160,7 +162,7 @@ export class Watch {
     this.#entries.set(address, entry);
     this.#nodes = undefined;
     this.#expected++;
-    this.#step(entry, { type: 'BEAT', state: beat.state }, true);
+    this.#step(entry, this.#beatEvent(address, beat), true);
     this.#options.onChange(node, 'new');
   }
 
@@ -174,11 +176,16 @@ export class Watch {
     Object.assign(node, described(beat));
     node.beat_ms = this.#options.busNow();
     // A live node that goes on living is most of what is heard: the machine would stay where it is.
-    const ordinary = node.liveness === 'live' && !isLeaving(beat);
-    const announced = !ordinary && this.#step(entry, { type: 'BEAT', state: beat.state });
+    const event = this.#beatEvent(node.address, beat);
+    const ordinary = node.liveness === 'live' && !isLeaving(beat) && event.ordered === null;
+    const announced = !ordinary && this.#step(entry, event);
     if (restarted) this.#options.onChange(node, 'restart');
     else if (changed && !announced) this.#options.onChange(node, 'changed');
     else if (!announced) this.#options.onLoad?.(node);
+  }
+
+  #beatEvent(address: Address, { state }: NodeBeat) {
+    return { type: 'BEAT', state, ordered: this.#options.drainAt?.(address) ?? null } as const;
   }
 
   /** True when the liveness changed, and was told. */

@@ -125,6 +125,26 @@ test('a revoked principal is cut off and stays out until an admin lets it in', a
   assert.equal((await ledger.register(user, 'user')).ok?.['status'], 'registered');
 });
 
+test('an admin drains a node and takes it back; a node that waits or is revoked cannot be drained', async () => {
+  const ledger = await startTestLedger();
+  const node = newIdentity();
+  const order = (change: string) => ({ change, principal: node.principal, kind: 'node' });
+  assert.equal(await ledger.changeCode(ledger.home, order('node_drain')), 'not_found');
+  await ledger.register(node, 'node');
+  assert.equal(await ledger.changeCode(node, order('node_drain')), 'not_allowed');
+  const bytes = ledger.sealChange(ledger.home, order('node_drain'));
+  assert.ok((await ledger.ask('change', bytes, undefined)).ok);
+  const drain = ledger.directory.nodeAt(node.address)?.drain;
+  assert.deepEqual([drain?.by, drain?.reason], [ledger.home.principal, 'a test']);
+  assert.equal((await ledger.register(node, 'node')).ok?.['status'], 'registered');
+  assert.ok(ledger.directory.nodeAt(node.address)?.drain, 'registering again lifts no order');
+  assert.ok((await ledger.change(ledger.home, order('node_undrain'))).ok);
+  assert.equal(ledger.directory.nodeAt(node.address)?.drain, null);
+  assert.equal((await ledger.ask('change', bytes, undefined)).error?.code, 'expired');
+  assert.ok((await ledger.change(ledger.home, order('principal_revoke'))).ok);
+  assert.equal(await ledger.changeCode(ledger.home, order('node_drain')), 'not_allowed');
+});
+
 test('old bytes of a change change nothing again', async () => {
   const ledger = await startTestLedger();
   const user = newIdentity();

@@ -8,7 +8,8 @@ import { DEAD_MS, SUSPECT_MS } from '../../schemas/node.ts';
 const STATES = ['live', 'suspect', 'dead', 'drained', 'drainedStopped'] as const;
 type State = (typeof STATES)[number];
 
-const beat = (state: string) => ({ type: 'BEAT', state }) as NodeEvent;
+const beat = (state: string, ordered: string | null = null) =>
+  ({ type: 'BEAT', state, ordered }) as NodeEvent;
 const silence = (silentMs: number, trusted = true): NodeEvent => ({
   type: 'SILENCE',
   silentMs,
@@ -20,6 +21,7 @@ const EVENTS: Record<string, NodeEvent> = {
   saturated: beat('saturated'),
   draining: beat('draining'),
   stopped: beat('stopped'),
+  ordered: beat('ready', 'by order of somebody'),
   quiet: silence(SUSPECT_MS - 1),
   silent: silence(SUSPECT_MS),
   gone: silence(DEAD_MS),
@@ -29,7 +31,7 @@ const EVENTS: Record<string, NodeEvent> = {
 };
 
 const alive = { starting: 'live', ready: 'live', saturated: 'live' };
-const leaving = { draining: 'drained', stopped: 'drained' };
+const leaving = { draining: 'drained', stopped: 'drained', ordered: 'drained' };
 /** state -> event -> next state, announced; what is not listed changes nothing. */
 const TABLE: Record<State, Record<string, string>> = {
   live: { ...leaving, silent: 'suspect', gone: 'dead' },
@@ -78,4 +80,17 @@ test('roster node: a drain that ends in order is remembered as such', () => {
   assert.deepEqual(stopped.context, { reason: 'it has stopped in order', stopped: true });
   const [back] = transition(nodeMachine, stopped, beat('ready'));
   assert.deepEqual(back.context, { reason: null, stopped: false });
+});
+
+test('roster node: an order drains a node whatever it says, and its end brings it back', () => {
+  const order = beat('ready', 'by order of somebody: new disks');
+  const [drained] = transition(nodeMachine, snapshotOf('live'), order);
+  assert.deepEqual(drained.context, { reason: 'by order of somebody: new disks', stopped: false });
+  const [still] = transition(nodeMachine, drained, order);
+  assert.equal(still.value, 'drained');
+  const [stopped] = transition(nodeMachine, still, beat('stopped', 'by order of somebody'));
+  assert.equal(stopped.context.reason, 'it has stopped in order');
+  const [back] = transition(nodeMachine, stopped, order);
+  assert.deepEqual(back.context, { reason: 'by order of somebody: new disks', stopped: false });
+  assert.equal(transition(nodeMachine, back, beat('ready'))[0].value, 'live');
 });

@@ -32,6 +32,7 @@ const COMMANDS: Record<string, () => Promise<Register>> = {
   resume: async () => (await import('./pause.ts')).registerResume,
   nodes: async () => (await import('./nodes.ts')).registerNodes,
   context: async () => (await import('./context.ts')).registerContext,
+  node: async () => (await import('./node.ts')).registerNode,
   principal: async () => (await import('./principal.ts')).registerPrincipal,
   kv: async () => (await import('./kv.ts')).registerKv,
   script: async () => (await import('./script.ts')).registerScript,

@@ -22,7 +22,7 @@ export function registerNodes(program: Command): void {
   withExample(command, 'herobus nodes');
 }
 
-function nodeObject(node: RosterNode): NodeObject {
+export function nodeObject(node: RosterNode): NodeObject {
   const { since_ms, beat_ms, ...rest } = node;
   return {
     ...rest,

@@ -1,8 +1,21 @@
-/** `herobus principal list`: who has registered, or waits for it. For admins of the ledger. */
+/**
+ * `herobus principal`: who has registered, or waits for it, and who is let in or shut out. For admins of the
+ * ledger. Nodes have more to decide: node.ts.
+ */
 import type { Command } from 'commander';
 import { addressText } from '../../bus/identity.ts';
-import { type PrincipalRecord, PrincipalsReply } from '../../schemas/ledger.ts';
-import { globals, print, printJson, table, withExample } from './output.ts';
+import { HeroError } from '../../schemas/errors.ts';
+import { Principal } from '../../schemas/ids.ts';
+import {
+  type LedgerChange,
+  PrincipalKind,
+  PrincipalRecord,
+  PrincipalsReply,
+} from '../../schemas/ledger.ts';
+import { usage } from './failure.ts';
+import { told } from './narrate.ts';
+import { globals, print, printJson, say, table, withExample } from './output.ts';
+import { sealChange } from './seal.ts';
 import { type Session, withSession } from './session.ts';
 
 const PAGE = 500;
@@ -23,9 +36,64 @@ export function registerPrincipal(program: Command): void {
       });
     });
   withExample(command, 'herobus principal list');
+  registerVerb(principal, 'approve', 'Lets a principal in that waits for it, or that was revoked.');
+  registerVerb(principal, 'revoke', 'Shuts a principal out: what it signs counts for nothing.');
 }
 
-async function allPrincipals(session: Session): Promise<PrincipalRecord[]> {
+type VerbOptions = { kind?: string; reason?: string };
+
+function registerVerb(group: Command, verb: 'approve' | 'revoke', description: string): void {
+  const command = group
+    .command(verb)
+    .description(`${description} Needs an admin of the ledger.`)
+    .argument('<principal>', 'U…, as `herobus principal list` shows it')
+    .option('--kind <kind>', 'user or node, where the key is both')
+    .option('--reason <text>', 'why, for the audit')
+    .action(async (text: string, { kind, reason }: VerbOptions, self: Command) => {
+      const principal = Principal.safeParse(text);
+      if (!principal.success) throw usage(`"${text}" is no principal: U and 55 characters`);
+      const asked = kind === undefined ? undefined : PrincipalKind.safeParse(kind).data;
+      if (kind !== undefined && asked === undefined) throw usage('--kind is user or node');
+      await withSession(self, async (session) => {
+        const change = {
+          change: `principal_${verb}` as const,
+          principal: principal.data,
+          kind: asked ?? (await onlyKind(session, principal.data)),
+        };
+        const record = await changePrincipal(session, change, reason);
+        say(told(`${verb}d`, `${record.kind} ${record.name} (${record.principal})`));
+        if (globals(self).json) printJson(principalObject(record));
+      });
+    });
+  withExample(
+    command,
+    `herobus principal ${verb} UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK`,
+  );
+}
+
+async function onlyKind(session: Session, principal: Principal): Promise<PrincipalKind> {
+  const all = await allPrincipals(session);
+  const kinds = all.filter((each) => each.principal === principal).map(({ kind }) => kind);
+  if (kinds.length > 1) throw usage(`${principal} is a user and a node: say --kind user or node`);
+  if (kinds[0] !== undefined) return kinds[0];
+  throw new HeroError('not_found', `no ${principal} has asked to be registered`, {
+    fix: 'See who has: `herobus principal list`.',
+  });
+}
+
+/** A signed change of one registration; the record as it stands after it. */
+export async function changePrincipal(
+  session: Session,
+  change: LedgerChange,
+  reason: string | undefined,
+): Promise<PrincipalRecord> {
+  if (reason !== undefined && reason.length > 1024) throw usage('--reason takes 1024 characters');
+  const { home, bus } = session;
+  const bytes = sealChange(change, reason ?? null, home.identity, bus.now());
+  return PrincipalRecord.parse(await session.ask('change', bytes));
+}
+
+export async function allPrincipals(session: Session): Promise<PrincipalRecord[]> {
   const records: PrincipalRecord[] = [];
   let after: string | null = null;
   do {
@@ -38,10 +106,14 @@ async function allPrincipals(session: Session): Promise<PrincipalRecord[]> {
   return records;
 }
 
-function principalObject(record: PrincipalRecord): object {
-  const { principal, kind, name, address, status, roles, created_ms, by } = record;
+export function principalObject(record: PrincipalRecord) {
+  const { principal, kind, name, address, status, roles, created_ms, by, drain } = record;
   const created_at = new Date(created_ms).toISOString();
-  return { principal, kind, name, address, status, roles, created_at, by };
+  const drained =
+    drain === null || drain === undefined
+      ? null
+      : { by: drain.by, at: new Date(drain.at_ms).toISOString(), reason: drain.reason };
+  return { principal, kind, name, address, status, roles, created_at, by, drained };
 }
 
 function principalTable(records: readonly PrincipalRecord[]): string {
