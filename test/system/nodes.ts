@@ -152,6 +152,8 @@ export type FlowObject = {
   status: string;
   value: unknown;
   error: { code: string; message: string; cause: unknown } | null;
+  supervisor: string | null;
+  ended_at: string | null;
   jobs: {
     job: string;
     status: string;
