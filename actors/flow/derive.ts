@@ -322,7 +322,10 @@ export class Derivation {
       );
   }
 
-  /** Jobs whose large values the answer needs and the history has not got, once the answer is there. */
+  /**
+   * Once the answer is there: the jobs whose large values it needs, when the history has not got them all.
+   * All of them, because what is fetched replaces what was.
+   */
   #unfetched(question: Exclude<Question, { type: 'call' | 'sleep' }>, at: Position): number[] {
     const first = question.type === 'any' ? this.#firstEnded(question.jobs) : undefined;
     const needed =
@@ -334,7 +337,7 @@ export class Derivation {
       const message = `the values joined here have ${bytes} bytes, a script holds at most ${SCRIPT_LIMITS.maxTotalSize}`;
       throw thrown(failure('script_limit', message), at, {});
     }
-    return large.filter((n) => this.#history.large?.(n) === undefined);
+    return large.every((n) => this.#history.large?.(n) !== undefined) ? [] : large;
   }
 
   #ended(n: number): KnownJob | undefined {
