@@ -4,7 +4,7 @@
  *   J1 nothing is written outside the folder: a path is judged before, and nothing on the way to a file is
  *      followed where it leads;
  *   J2 nothing that is there is written over;
- *   J3 what a killed runner left behind is removed when its successor starts (`sweep`).
+ *   J3 what a killed runner left behind is removed when its successor starts (its root is removed).
  * Where the bytes come from, and that they are the right ones, is the caller's business.
  */
 import { constants } from 'node:fs';
@@ -72,10 +72,7 @@ function unplaced(path: string, error: unknown): HeroError {
   return new HeroError('bad_job', `"${path}" cannot be placed: ${why}`);
 }
 
-/** Removes a folder with all that is in it; what cannot be removed waits for the next sweep. */
+/** Removes a folder with all that is in it; what cannot be removed waits for the runner's next start. */
 export async function removeJobFolder(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true, maxRetries: 3 }).catch(() => undefined);
 }
-
-/** Removes what attempts of an earlier process left under `root`: they have ended with it. */
-export const sweepJobFolders = removeJobFolder;

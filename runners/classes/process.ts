@@ -6,12 +6,7 @@
 import { resolve } from 'node:path';
 import type { Blobs } from '../../bus/bus.ts';
 import { Guardian } from '../../sal/guardian.ts';
-import {
-  makeJobFolder,
-  placeFiles,
-  removeJobFolder,
-  sweepJobFolders,
-} from '../../sal/job-folder.ts';
+import { makeJobFolder, placeFiles, removeJobFolder } from '../../sal/job-folder.ts';
 import { PROCESS_VALUE_BYTES_MAX, runProcess } from '../../sal/process.ts';
 import { ProcessPayload } from '../../schemas/job.ts';
 import { SentFiles } from '../files.ts';
@@ -29,7 +24,8 @@ export type ProcessClassOptions = {
 export function processClass({ directory, folders, blobs }: ProcessClassOptions): RunnerClass {
   const guardian = new Guardian();
   const sent = new SentFiles(blobs);
-  const swept = sweepJobFolders(folders);
+  // What attempts of an earlier process left: they have ended with it.
+  const swept = removeJobFolder(folders);
   const runIn = ({ ref, job, signal, output }: JobRun, payload: ProcessPayload, cwd: string) =>
     runProcess(
       payload,
