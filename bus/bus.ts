@@ -107,7 +107,8 @@ export interface Queues {
     options: { inFlight: number },
     handle: (message: QueueMessage) => Promise<void>,
   ): Promise<Consumption>;
-  publish(subject: string, body: object): Promise<Appended>;
+  /** Published again with the same `id`, which must be unguessable, within two minutes it is stored once. */
+  publish(subject: string, body: object, id?: string): Promise<Appended>;
   publishBytes(subject: string, data: Uint8Array): Promise<Appended>;
 }
 

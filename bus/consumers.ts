@@ -13,6 +13,8 @@ export type FollowerSpec = {
   filter: string;
   /** First sequence to deliver; null: from the first stored. */
   from: number | null;
+  /** Without `from`: what was stored from this time on, epoch ms. */
+  since?: number | null;
   inactiveMs: number;
 };
 
@@ -30,13 +32,17 @@ export async function makeFollower(nats: NatsConnection, spec: FollowerSpec): Pr
   await create(nats, spec.stream, spec.consumer, {
     filter_subject: spec.filter,
     ack_policy: 'none',
-    ...(spec.from === null
-      ? { deliver_policy: 'all' }
-      : { deliver_policy: 'by_start_sequence', opt_start_seq: spec.from }),
+    ...startOf(spec),
     inactive_threshold: spec.inactiveMs * MS_TO_NS,
     mem_storage: true,
     num_replicas: 1,
   });
+}
+
+function startOf({ from, since }: FollowerSpec): Record<string, unknown> {
+  if (from !== null) return { deliver_policy: 'by_start_sequence', opt_start_seq: from };
+  if (since === null || since === undefined) return { deliver_policy: 'all' };
+  return { deliver_policy: 'by_start_time', opt_start_time: new Date(since).toISOString() };
 }
 
 /** A durable pull consumer of a work queue. */

@@ -316,21 +316,55 @@ export function pullNow(
     // 404: nothing is left; 408: the pull has ended; 409: it was cut short, what came counts.
     if (code === 404 || code === 408 || code === 409) return 'done';
     if (code !== 0) return new ServerRefusal(code, message.headers?.description ?? 'refused');
-    const delivery = deliveryOf(message.reply ?? '');
-    if (delivery === undefined) return 'more';
-    const { headers } = message;
-    read.messages.push({
-      subject: message.subject,
-      seq: delivery.seq,
-      at: delivery.at,
-      data: message.data,
-      header: (name) => (headers?.has(name) ? headers.get(name) : undefined),
-    });
-    read.pending = delivery.pending;
     // Not at `pending` 0: until the 404 that ends the pull it still takes what is stored meanwhile, and
     // the consumer counts that as delivered.
-    return read.messages.length >= batch ? 'done' : 'more';
+    return takeDelivery(message, read) >= batch ? 'done' : 'more';
   });
+}
+
+export type PageRequest = {
+  batch: number;
+  /** Messages beyond it are left for the next page. */
+  maxBytes: number;
+  /** How long the first message is waited for; 0 takes only what is there. */
+  waitMs: number;
+  /** Ends the wait; the consumer may have handed out messages by then that nobody got. */
+  signal?: AbortSignal;
+};
+
+/** What a pull consumer has, in pages: `batch` messages or `maxBytes` at most, whichever comes first. */
+export function pullPage(
+  nats: NatsConnection,
+  { stream, consumer }: { stream: string; consumer: string },
+  { batch, maxBytes, waitMs, signal }: PageRequest,
+): Promise<BatchRead> {
+  const subject = `$JS.API.CONSUMER.MSG.NEXT.${stream}.${consumer}`;
+  const patience = waitMs > 0 ? { expires: waitMs * 1_000_000 } : { no_wait: true };
+  const body = { batch, max_bytes: maxBytes, ...patience };
+  const judge: Judge = (message, read) => {
+    const code = message.headers?.code ?? 0;
+    if (code === 0) return takeDelivery(message, read) >= batch ? 'done' : 'more';
+    // 404: nothing is left; 408: nothing came; 409: full by bytes, or, with nothing, not well.
+    if (code === 404 || code === 408 || (code === 409 && read.messages.length > 0)) return 'done';
+    return new HeroError('unreachable', message.headers?.description ?? `a pull ended by ${code}`);
+  };
+  return collect(nats, subject, body, judge, { stallMs: waitMs + STALL_MS, signal });
+}
+
+/** Keeps a delivered message; returns how many there are. */
+function takeDelivery(message: Msg, read: BatchRead): number {
+  const delivery = deliveryOf(message.reply ?? '');
+  if (delivery === undefined) return read.messages.length;
+  const { headers } = message;
+  read.messages.push({
+    subject: message.subject,
+    seq: delivery.seq,
+    at: delivery.at,
+    data: message.data,
+    header: (name) => (headers?.has(name) ? headers.get(name) : undefined),
+  });
+  read.pending = delivery.pending;
+  return read.messages.length;
 }
 
 type Judge = (message: Msg, read: BatchRead) => 'more' | 'done' | Error;
@@ -340,18 +374,23 @@ async function collect(
   subject: string,
   body: object,
   judge: Judge,
+  { stallMs = STALL_MS, signal }: { stallMs?: number; signal?: AbortSignal | undefined } = {},
 ): Promise<BatchRead> {
   await assertThere(nats, subject, STALL_MS);
+  signal?.throwIfAborted();
   return new Promise((resolve, reject) => {
     const read: BatchRead = { messages: [], pending: 0 };
     const inbox = createInbox(inboxPrefixOf(nats));
     const stalled = () => finish(new HeroError('unreachable', `no answer on ${subject}`));
-    let timer = setTimeout(stalled, STALL_MS);
+    let timer = setTimeout(stalled, stallMs);
+    const abort = () => finish(ensureError(signal?.reason));
+    signal?.addEventListener('abort', abort);
     let ended = false;
     const finish = (error?: Error) => {
       if (ended) return;
       ended = true;
       clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
       forget();
       subscription.unsubscribe();
       if (error === undefined) resolve(read);
@@ -365,7 +404,7 @@ async function collect(
           return finish(new HeroError('unreachable', `nobody answers on ${subject}`));
         }
         clearTimeout(timer);
-        timer = setTimeout(stalled, STALL_MS);
+        timer = setTimeout(stalled, stallMs);
         const verdict = judge(message, read);
         if (verdict !== 'more') finish(verdict === 'done' ? undefined : verdict);
       },

@@ -13,7 +13,12 @@ import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import type { Durability } from '../schemas/config.ts';
 import { HeroError } from '../schemas/errors.ts';
 import type { Address, ContextName, FlowRef, Incarnation, Principal } from '../schemas/ids.ts';
-import { ConsumerReply, LedgerReply, type QueueRequest } from '../schemas/ledger.ts';
+import {
+  ConsumerReply,
+  type FollowRequest,
+  LedgerReply,
+  type QueueRequest,
+} from '../schemas/ledger.ts';
 import { makeBlobs } from './blobs.ts';
 import type { Bus, Incoming, Kv, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
 import { makeClock, type BusClock } from './clock.ts';
@@ -26,6 +31,7 @@ import { callApi, isNobodyThere, request } from './jetstream.ts';
 import { consumeQueue, publishQueued } from './jobs.ts';
 import { openKv } from './kv.ts';
 import { makeFlowLog } from './log.ts';
+import { readOutput, type OutputQuery, type OutputReader } from './output.ts';
 import { ensureBus, ensureContext, ensurePrivate, ensureUserBucket, isPrivate } from './streams.ts';
 import { consumers, streams, subjects } from './subjects.ts';
 
@@ -58,6 +64,8 @@ export type BusAdmin = {
 };
 
 export type NatsBus = Bus & {
+  /** What the jobs of a flow print. Reads with a consumer of the ledger, so not for the control plane. */
+  output(query: OutputQuery): OutputReader;
   /** Throws not_allowed on connections that are not the control plane's. */
   readonly admin: BusAdmin;
   /** The connection, for what has no place in the interface (metrics, tests). */
@@ -135,6 +143,7 @@ function assemble(
     log,
     queues: makeQueues(parts),
     blobs: makeBlobs(nats),
+    output: (query) => readOutput(main, query, (from) => askOutput(nats, query, from)),
     admin: makeAdmin(parts),
     nats,
     kv: (bucket) => openBucket(parts, bucket),
@@ -205,6 +214,15 @@ function rangeReader(parts: Parts, ref: FlowRef, only?: 'decisions'): RangeReade
   return consumerRange(parts.main, async (from) =>
     ConsumerReply.parse(await askLedger(nats, 'follow', { ...ref, from })),
   );
+}
+
+async function askOutput(
+  nats: NatsConnection,
+  { ref, job, since }: OutputQuery,
+  from: number | null,
+): Promise<{ stream: string; consumer: string }> {
+  const asked: FollowRequest = { ...ref, from, of: 'output', job, since };
+  return ConsumerReply.parse(await askLedger(nats, 'follow', asked));
 }
 
 /** Asks the ledger; its refusals become errors with the code it gave. */
@@ -299,8 +317,8 @@ function makeQueues(parts: Parts): Queues {
         handle,
         ensure: () => ensureQueue(parts, queue),
       }),
-    publish: async (subject, body) =>
-      publishQueued(nats, clock, subject, Buffer.from(JSON.stringify(body)), writeId(parts)),
+    publish: async (subject, body, id = writeId(parts)) =>
+      publishQueued(nats, clock, subject, Buffer.from(JSON.stringify(body)), id),
     publishBytes: (subject, data) => publishQueued(nats, clock, subject, data, writeId(parts)),
   };
 }

@@ -92,6 +92,12 @@ export function parseFlowSubject(subject: string): FlowSubject | undefined {
   return undefined;
 }
 
+/** Whose output a subject of `HB_LOGS` holds: a job's number, or `main` for the script. */
+export function parseLogsSubject(subject: string): number | 'main' | undefined {
+  const name = /^hb\.logs\.[a-z0-9-]+\.[a-z2-7]{26}\.(main|[0-9]{1,8})$/.exec(subject)?.[1];
+  return name === undefined || name === 'main' ? name : Number(name);
+}
+
 /** The context in a subject of `hb.deploy.<ctx>`. */
 export function parseDeploySubject(subject: string): ContextName | undefined {
   return /^hb\.deploy\.([a-z0-9][a-z0-9-]{0,31})$/.exec(subject)?.[1];

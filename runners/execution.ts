@@ -15,10 +15,11 @@ import { backoffMs } from '../actors/supervise.ts';
 import { storeValue } from '../bus/blobs.ts';
 import type { Bus, Entry, Subscription } from '../bus/bus.ts';
 import { atMoment } from '../sal/deadline.ts';
+import type { Reading } from '../sal/usage.ts';
 import { errorRecord, HeroError } from '../schemas/errors.ts';
 import { CommandEntry, PlanEntry } from '../schemas/flow.ts';
 import type { FlowRef, Incarnation } from '../schemas/ids.ts';
-import type { Outcome, Pack, PackedJob, Result } from '../schemas/job.ts';
+import { type Outcome, type Pack, type PackedJob, type Result, usageText } from '../schemas/job.ts';
 import type { RunnerClass } from './classes/class.ts';
 import { JobOutput } from './output.ts';
 import { Reporter } from './reporter.ts';
@@ -245,17 +246,20 @@ export class PackExecution {
     job: PackedJob,
     controller: AbortController,
     output: JobOutput,
-  ): Promise<Pick<Result, 'outcome' | 'value' | 'value_ref' | 'error'>> {
+  ): Promise<Pick<Result, 'outcome' | 'value' | 'value_ref' | 'error' | 'usage'>> {
     const { work, verify, bus, name } = this.#desk;
     const { signal } = controller;
     const { timeout_ms } = job.spec;
     const deadlineMs = timeout_ms === null ? null : performance.now() + timeout_ms;
+    let reading = (): Reading | undefined => undefined;
     const forget =
       deadlineMs === null
         ? (): void => undefined
         : atMoment(deadlineMs, () => {
+            const used = reading();
             const message = `${job.spec.name} did not end within ${timeout_ms} ms and was killed`;
-            controller.abort(new HeroError('timeout', message));
+            const figures = used === undefined ? '' : `; it had used ${usageText(used)}`;
+            controller.abort(new HeroError('timeout', `${message}${figures}`));
           });
     try {
       signal.throwIfAborted();
@@ -271,12 +275,20 @@ export class PackExecution {
         signal,
         deadlineMs,
         output: (stream, lines) => output.write(stream, lines),
+        metered: (read) => {
+          reading = read;
+        },
       });
       checkSize(value, work.valueBytesMax);
-      return { outcome: 'completed', error: null, ...(await this.#stored(value)) };
+      return {
+        outcome: 'completed',
+        error: null,
+        ...(await this.#stored(value)),
+        ...usageOf(reading()),
+      };
     } catch (thrown) {
       const error = errorRecord(thrown, { actor: `runner:${name}`, node: bus.address });
-      return { outcome: outcomeOf(thrown, signal), value: null, error };
+      return { outcome: outcomeOf(thrown, signal), value: null, error, ...usageOf(reading()) };
     } finally {
       forget();
     }
@@ -347,6 +359,13 @@ function outcomeOf(thrown: unknown, signal: AbortSignal): Outcome {
   if (!signal.aborted || thrown !== signal.reason) return 'failed';
   const { code } = thrown as HeroError;
   return code === 'timeout' ? 'timeout' : 'cancelled';
+}
+
+/** As the result tells it: what the job has in memory at its end says nothing. */
+function usageOf(reading: Reading | undefined): Pick<Result, 'usage'> {
+  if (reading === undefined) return {};
+  const { memory_bytes: _, ...usage } = reading;
+  return { usage };
 }
 
 function checkSize(value: string, maxBytes: number): void {

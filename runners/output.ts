@@ -7,6 +7,7 @@
  * A batch the bus refuses for good is dropped and its lines are counted in a line of their own: a job does
  * not hang because its log does.
  */
+import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
 import type { Bus } from '../bus/bus.ts';
@@ -132,9 +133,11 @@ export class JobOutput {
   /** True when stored, or when nothing is sent any more; false when the bus refuses it for good. */
   async #store(lines: Line[]): Promise<boolean> {
     const body: LogLines = { v: 1, inc: this.#inc, lines };
+    // One for all tries: a batch whose acknowledgement was lost is not stored again.
+    const id = randomUUID();
     for (let tries = 0; !this.#halted; tries++) {
       try {
-        await this.#bus.queues.publish(this.#subject, body);
+        await this.#bus.queues.publish(this.#subject, body, id);
         return true;
       } catch (error) {
         const terminal = error instanceof HeroError && ERROR_CODES[error.code].kind === 'terminal';

@@ -21,6 +21,7 @@ import { atMoment } from './deadline.ts';
 import { groupGone, signalGroup } from './group.ts';
 import type { Guardian } from './guardian.ts';
 import { LineSplitter, Tail } from './lines.ts';
+import type { Meter } from './usage.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
 export type OnLines = (stream: OutputStream, lines: string[]) => void | Promise<void>;
@@ -39,6 +40,7 @@ export type ExecRequest = {
   deadlineMs?: number | null;
   onLines?: OnLines;
   guardian?: Guardian;
+  meter?: Meter;
 };
 
 export type ExecResult = {
@@ -82,12 +84,14 @@ export async function exec(request: ExecRequest): Promise<ExecResult> {
   });
   const ending = new Ending(pgid, request);
   let exited = false;
+  request.meter?.begin(pgid);
   try {
     await request.guardian?.enter(pgid);
     openGate(child.stdio[3] as unknown as Writable);
     feed(child.stdin, request.stdin);
     const { code, signal } = await exit;
     exited = true;
+    await request.meter?.end();
     await ending.finish([outputs.stdout, outputs.stderr]);
     const { stdout, stderr } = outputs;
     const fault = stdout.fault ?? stderr.fault;
@@ -104,6 +108,7 @@ export async function exec(request: ExecRequest): Promise<ExecResult> {
     // A command that was never let through the gate.
     if (!exited) signalGroup(pgid, 'SIGKILL');
     ending.dispose();
+    void request.meter?.end();
     request.guardian?.leave(pgid);
   }
 }

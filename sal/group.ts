@@ -34,16 +34,16 @@ export async function groupGone(pgid: number, withinMs: number): Promise<boolean
 function groupExecutes(pgid: number): boolean {
   return readdirSync('/proc').some((name) => {
     if (!/^[0-9]+$/.test(name)) return false;
-    const [state, , group] = statFields(name);
+    const [state, , group] = statFields(name, 3);
     return Number(group) === pgid && state !== 'Z' && state !== 'X';
   });
 }
 
-/** The fields of `/proc/<pid>/stat` after the command's name: state, parent, group. */
-function statFields(pid: string): string[] {
+/** The first fields of `/proc/<pid>/stat` after the command's name: state, parent, group, session, … */
+export function statFields(pid: string, count: number): string[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ', 3);
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ', count);
   } catch {
     // It ended while we looked.
     return [];

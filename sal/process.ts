@@ -10,6 +10,7 @@ import { jobId } from '../schemas/ids.ts';
 import type { ProcessPayload } from '../schemas/job.ts';
 import { exec, type ExecResult, exitError, type OnLines } from './exec.ts';
 import type { Guardian } from './guardian.ts';
+import type { Meter } from './usage.ts';
 
 export type ProcessAttempt = { context: string; flow: string; n: number; attempt: number };
 
@@ -19,6 +20,7 @@ export type ProcessOptions = {
   deadlineMs: number | null;
   onLines?: OnLines;
   guardian?: Guardian;
+  meter?: Meter;
   /** Where a job without `cwd` works. */
   cwd?: string;
 };

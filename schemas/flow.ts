@@ -10,7 +10,7 @@ import { BlobRef } from './blob.ts';
 import { CommandVerb } from './command.ts';
 import { ErrorRecord } from './errors.ts';
 import { Address, FlowId, Incarnation, JobNumber, PackId, Principal } from './ids.ts';
-import { Begun, JobKind, JobStatus, Result, TypedJson } from './job.ts';
+import { Begun, JobKind, JobStatus, Result, TypedJson, Usage } from './job.ts';
 
 const Header = z.object({ v: z.literal(1), inc: Incarnation });
 
@@ -180,6 +180,8 @@ export const Job = z.object({
   created_at: NullableTime,
   started_at: NullableTime,
   ended_at: NullableTime,
+  /** What its last attempt with a result used; null where nobody could tell. */
+  usage: Usage.nullable(),
 });
 export type Job = z.infer<typeof Job>;
 

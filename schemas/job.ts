@@ -93,6 +93,29 @@ export const JobStatus = z.enum([
 ]);
 export type JobStatus = z.infer<typeof JobStatus>;
 
+/**
+ * What an attempt's processes used, as their runner saw it. Memory and io are seen by looking (about once a
+ * second, sooner at first): null when the attempt ended before anybody looked.
+ */
+export const Usage = z.object({
+  /** Of all its processes, those that ended and were waited for included. */
+  cpu_ms: z.int().min(0),
+  /** Resident memory of all its processes together, at its highest. */
+  memory_peak_bytes: z.int().min(0).nullable(),
+  /** From and to storage: what the page cache answered does not count. */
+  io_read_bytes: z.int().min(0).nullable(),
+  io_write_bytes: z.int().min(0).nullable(),
+});
+export type Usage = z.infer<typeof Usage>;
+
+/** `0.3 s of cpu, 68.1 MiB of memory at its peak`: for errors and tables. */
+export function usageText({ cpu_ms, memory_peak_bytes: peak }: Usage): string {
+  const cpu = `${(cpu_ms / 1000).toFixed(2)} s of cpu`;
+  return peak === null
+    ? cpu
+    : `${cpu}, ${(peak / 1024 / 1024).toFixed(1)} MiB of memory at its peak`;
+}
+
 /** A known end of an attempt, as its runner reports it. Times are bus time in epoch ms. */
 export const Result = z.object({
   n: JobNumber,
@@ -104,6 +127,8 @@ export const Result = z.object({
   error: ErrorRecord.nullable(),
   started_ms: z.int(),
   ended_ms: z.int(),
+  /** Where the class of the job can tell. */
+  usage: Usage.optional(),
 });
 export type Result = z.infer<typeof Result>;
 
@@ -111,16 +136,27 @@ export type Result = z.infer<typeof Result>;
 export const Begun = z.object({ n: JobNumber, attempt: z.int().min(1) });
 export type Begun = z.infer<typeof Begun>;
 
+const LogStream = z.enum(['stdout', 'stderr', 'log', 'progress']);
+
+/** Also what tells the lines of one message apart in `OutputLine.seq`. */
+export const LOG_LINES_MAX = 1000;
+
 /** Output of jobs on `hb.logs.<ctx>.<flow>.<n>`: many lines a message. `at` is bus time in epoch ms. */
 export const LogLines = z.object({
   v: z.literal(1),
   inc: Incarnation,
-  lines: z.array(
-    z.object({
-      stream: z.enum(['stdout', 'stderr', 'log', 'progress']),
-      line: z.string(),
-      at: z.int(),
-    }),
-  ),
+  lines: z.array(z.object({ stream: LogStream, line: z.string(), at: z.int() })).max(LOG_LINES_MAX),
 });
 export type LogLines = z.infer<typeof LogLines>;
+
+/** One line of output as `herobus logs --json` tells it. */
+export const OutputLine = z.object({
+  /** `<flow>.<n>`; null for what the script itself logs. */
+  job: z.string().nullable(),
+  stream: LogStream,
+  line: z.string(),
+  at: z.iso.datetime(),
+  /** Rises from line to line, one line one number: who has this one goes on with `--from` seq + 1. */
+  seq: z.int().min(1),
+});
+export type OutputLine = z.infer<typeof OutputLine>;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { Capability } from './deployment.ts';
 import { ErrorRecord } from './errors.ts';
 import { FlowStatus, Refusal } from './flow.ts';
-import { Address, ContextName, FlowId, Principal } from './ids.ts';
+import { Address, ContextName, FlowId, JobNumber, Principal } from './ids.ts';
 import { JobKind } from './job.ts';
 
 export const REGISTER_PAYLOAD_TYPE = 'application/vnd.herobus.register+json';
@@ -93,6 +93,13 @@ export const FollowRequest = z.object({
   from: z.int().min(1).nullable().default(null),
   /** The log (default), what its jobs print, or what the context refused. */
   of: z.enum(['log', 'output', 'refused']).optional(),
+  /** Of output only: one job's, or the script's own (`main`). */
+  job: z
+    .union([JobNumber, z.literal('main')])
+    .nullable()
+    .optional(),
+  /** What was stored from then on, epoch ms; `from` counts before it. */
+  since: z.int().min(0).max(8.64e15).nullable().optional(),
 });
 export type FollowRequest = z.infer<typeof FollowRequest>;
 
@@ -106,6 +113,9 @@ export type QueueRequest = z.infer<typeof QueueRequest>;
 export const ConsumerReply = z.object({ stream: z.string(), consumer: z.string() });
 export type ConsumerReply = z.infer<typeof ConsumerReply>;
 
+export const TOKEN_USES_MAX = 1000;
+export const TOKEN_TTL_MAX_MS = 365 * 24 * 3600 * 1000;
+
 /** A change of the ledger, signed by who wants it (`hb.ledger.change`, a DSSE envelope). */
 export const LedgerChange = z.discriminatedUnion('change', [
   z.object({ change: z.literal('context_create'), context: ContextName }),
@@ -113,9 +123,6 @@ export const LedgerChange = z.discriminatedUnion('change', [
     change: z.literal('context_grant'),
     context: ContextName,
     principal: Principal,
-export const TOKEN_USES_MAX = 1000;
-export const TOKEN_TTL_MAX_MS = 365 * 24 * 3600 * 1000;
-
     role: ContextRole,
   }),
   z.object({
@@ -136,13 +143,6 @@ export const TOKEN_TTL_MAX_MS = 365 * 24 * 3600 * 1000;
     kind: PrincipalKind,
   }),
   z.object({ change: z.literal('principal_revoke'), principal: Principal, kind: PrincipalKind }),
-]);
-export type LedgerChange = z.infer<typeof LedgerChange>;
-
-export const LedgerChangePayload = z.object({
-  v: z.literal(1),
-  change: LedgerChange,
-  reason: z.string().max(1024).nullable().default(null),
   z.object({ change: z.literal('node_drain'), principal: Principal, kind: z.literal('node') }),
   z.object({ change: z.literal('node_undrain'), principal: Principal, kind: z.literal('node') }),
   z.object({
@@ -152,6 +152,13 @@ export const LedgerChangePayload = z.object({
     uses: z.int().min(1).max(TOKEN_USES_MAX),
     ttl_ms: z.int().min(1).max(TOKEN_TTL_MAX_MS),
   }),
+]);
+export type LedgerChange = z.infer<typeof LedgerChange>;
+
+export const LedgerChangePayload = z.object({
+  v: z.literal(1),
+  change: LedgerChange,
+  reason: z.string().max(1024).nullable().default(null),
   nonce: z.string().min(8).max(128),
   issued_at: z.iso.datetime(),
 });
@@ -168,13 +175,6 @@ export const ChangeRecord = z.object({
 });
 export type ChangeRecord = z.infer<typeof ChangeRecord>;
 
-/** New credentials for the caller, before the old ones end. */
-export const RenewRequest = z.object({ kind: PrincipalKind });
-export const RenewReply = z.object({ jwt: z.string() });
-
-/** All that a node judges by: the contexts the caller may see, and who may decide for the control plane. */
-export const ContextsReply = z.object({
-  contexts: z.array(ContextRecord),
 /** Bucket `ledger_tokens`, key = the token's SHA-256: who may still come in with it, and who did. */
 export const TokenRecord = z.object({
   v: z.literal(1),
@@ -192,6 +192,13 @@ export type TokenRecord = z.infer<typeof TokenRecord>;
 /** Bucket `ledger_meta`, key `admission`: does every key that proves itself get in? */
 export const AdmissionRecord = z.object({ v: z.literal(1), open: z.boolean() });
 
+/** New credentials for the caller, before the old ones end. */
+export const RenewRequest = z.object({ kind: PrincipalKind });
+export const RenewReply = z.object({ jwt: z.string() });
+
+/** All that a node judges by: the contexts the caller may see, and who may decide for the control plane. */
+export const ContextsReply = z.object({
+  contexts: z.array(ContextRecord),
   coords: z.array(Address),
   revision: z.int(),
 });

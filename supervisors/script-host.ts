@@ -32,6 +32,7 @@ import type { LedgerView } from './ledger-view.ts';
 import type { NodeView } from './liveness.ts';
 import { isClaimLost } from './liveness.ts';
 import type { ScriptHostEvent } from './script-host.machine.ts';
+import { ScriptNotes } from './script-notes.ts';
 import { type Advanced, type Script, type ScriptPool, WorkerDied } from './script-pool.ts';
 import type { Facts } from './script-worker.ts';
 
@@ -64,6 +65,7 @@ export class ScriptHost {
   readonly #published = new Set<PackId>();
   readonly #follower: Follower;
   readonly #folded = new Set<() => void>();
+  readonly #notes: ScriptNotes;
   #derived: DerivedJob[] = [];
   #step: Step | undefined;
   #admitted: Admitted | undefined;
@@ -79,6 +81,7 @@ export class ScriptHost {
   constructor(ref: FlowRef, deps: ScriptHostDeps) {
     this.ref = ref;
     this.#deps = deps;
+    this.#notes = new ScriptNotes(deps.bus, ref);
     this.#authority = { isCoord: (address) => deps.ledger.isCoord(address) };
     this.#follower = deps.bus.log.follow(ref, 1, (entry) => this.#observe(entry));
   }
@@ -258,6 +261,8 @@ export class ScriptHost {
   }
 
   async #end({ status, error, value }: Next & { do: 'end' }): Promise<void> {
+    // Who reads the output once he knows of the end finds all of it.
+    await this.#notes.stored();
     if (value === null) return this.#decide('end', { status, error, value });
     try {
       const stored = await storeValue(this.#deps.bus.blobs, this.ref.context, value);
@@ -298,7 +303,7 @@ export class ScriptHost {
     }
     this.#step = advanced.step;
     for (const job of advanced.jobs) this.#derived[job.n] = job;
-    this.#publishNotes(advanced.notes);
+    this.#notes.publish(advanced.notes.filter(({ replayed }) => !replayed));
   }
 
   /** The script with all it has not been told yet; opened anew where it is not open. */
@@ -323,19 +328,6 @@ export class ScriptHost {
   #closeScript(): void {
     this.#script?.script.close();
     this.#script = undefined;
-  }
-
-  #publishNotes(notes: Advanced['notes']): void {
-    const at = Math.round(this.#deps.bus.now());
-    const lines = notes
-      .filter(({ replayed }) => !replayed)
-      .map(({ stream, text }) => ({ stream, line: text, at }));
-    if (lines.length === 0) return;
-    this.#deps.bus.publish(subjects.scriptLog(this.ref), {
-      v: 1,
-      inc: this.#deps.bus.incarnation,
-      lines,
-    });
   }
 
   async #plan({ jobs, placed, packs, gone }: Plan): Promise<void> {

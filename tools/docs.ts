@@ -12,6 +12,7 @@ import { BusFile, HomeConfig } from '../schemas/config.ts';
 import { Deployment } from '../schemas/deployment.ts';
 import { ERROR_CODES, ErrorRecord } from '../schemas/errors.ts';
 import { ClaimEntry, DECISIONS, Flow, Job, Refusal, RunEntry } from '../schemas/flow.ts';
+import { OutputLine } from '../schemas/job.ts';
 import {
   Challenge,
   ChallengeRequest,
@@ -47,6 +48,7 @@ const RECORDS: Record<string, Published> = {
   'ledger-reply': { schema: LedgerReply, what: 'the form of every answer of the ledger' },
   flow: { schema: Flow, what: 'a flow: `deploy --json`, `flow --json`' },
   job: { schema: Job, what: 'a job of a flow: `flow ID.N --json`' },
+  'output-line': { schema: OutputLine, what: 'a line of output: `logs --json`' },
   'flow-summary': { schema: FlowSummary, what: 'a flow in a list: `flows --json`' },
   node: { schema: NodeObject, what: 'a node: `nodes --json`' },
   context: { schema: ContextRecord, what: 'a context, as the ledger keeps it' },

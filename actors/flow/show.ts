@@ -47,5 +47,6 @@ export function showJob(flow: string, job: JobState, value: ShowValue): Job {
     created_at: iso(job.createdAt),
     started_at: iso(job.begunAt),
     ended_at: iso(job.endedAt),
+    usage: job.usage,
   };
 }

@@ -8,7 +8,7 @@
 import { randomBytes } from 'node:crypto';
 import { consumers, streams, subjects } from '../../bus/subjects.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import type { Address, Principal } from '../../schemas/ids.ts';
+import type { Address, FlowRef, Principal } from '../../schemas/ids.ts';
 import type { ConsumerReply, FollowRequest, QueueRequest } from '../../schemas/ledger.ts';
 
 /** A named pull consumer in memory that acknowledges nothing and ends by itself. */
@@ -18,6 +18,8 @@ export type FollowerSpec = {
   filter: string;
   /** First sequence to deliver; null: from the first stored. */
   from: number | null;
+  /** Without `from`: what was stored from this time on, epoch ms. */
+  since: number | null;
   inactiveMs: number;
 };
 
@@ -58,6 +60,7 @@ export class Followers {
       consumer,
       filter,
       from: request.from,
+      since: request.since ?? null,
       inactiveMs: INACTIVE_MS,
     });
     return { stream, consumer };
@@ -98,13 +101,14 @@ export class Followers {
   }
 }
 
-function followed({ context, flow, of }: FollowRequest): { stream: string; filter: string } {
+function followed(request: FollowRequest): { stream: string; filter: string } {
+  const { context, flow, of, job } = request;
   switch (of) {
     case 'output':
       if (flow === null) {
         throw new HeroError('bad_request', 'the output of which flow?', { fix: 'Name the flow.' });
       }
-      return { stream: streams.logs, filter: subjects.logsOfFlow({ context, flow }) };
+      return { stream: streams.logs, filter: outputOf({ context, flow }, job ?? null) };
     case 'refused':
       return { stream: streams.refused, filter: subjects.refusedOf(context) };
     case 'log':
@@ -114,4 +118,9 @@ function followed({ context, flow, of }: FollowRequest): { stream: string; filte
         filter: flow === null ? subjects.flowsOf(context) : subjects.flow({ context, flow }),
       };
   }
+}
+
+function outputOf(ref: FlowRef, job: number | 'main' | null): string {
+  if (job === null) return subjects.logsOfFlow(ref);
+  return job === 'main' ? subjects.scriptLog(ref) : subjects.logs(ref, job);
 }

@@ -1,4 +1,5 @@
 /** What a runner executes: one class of jobs. How a job of the class runs is all a class knows. */
+import type { Reading } from '../../sal/usage.ts';
 import type { Capability } from '../../schemas/deployment.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
 import type { JobKind, LogLines, PackedJob } from '../../schemas/job.ts';
@@ -14,6 +15,8 @@ export type JobRun = {
   deadlineMs: number | null;
   /** Output for the user; a promise means: no more until it resolves. */
   output: (stream: LogLines['lines'][number]['stream'], lines: string[]) => void | Promise<void>;
+  /** Told before the job starts, by a class that can tell what the job uses. */
+  metered?: (read: () => Reading | undefined) => void;
 };
 
 export interface RunnerClass {

@@ -8,6 +8,7 @@ import type { Blobs } from '../../bus/bus.ts';
 import { Guardian } from '../../sal/guardian.ts';
 import { makeJobFolder, placeFiles, removeJobFolder } from '../../sal/job-folder.ts';
 import { PROCESS_VALUE_BYTES_MAX, runProcess } from '../../sal/process.ts';
+import { Meter, Sampler } from '../../sal/usage.ts';
 import { ProcessPayload } from '../../schemas/job.ts';
 import { SentFiles } from '../files.ts';
 import type { JobRun, RunnerClass } from './class.ts';
@@ -23,16 +24,21 @@ export type ProcessClassOptions = {
 
 export function processClass({ directory, folders, blobs }: ProcessClassOptions): RunnerClass {
   const guardian = new Guardian();
+  const sampler = new Sampler();
   const sent = new SentFiles(blobs);
   // What attempts of an earlier process left: they have ended with it.
   const swept = removeJobFolder(folders);
-  const runIn = ({ ref, job, signal, output }: JobRun, payload: ProcessPayload, cwd: string) =>
-    runProcess(
+  const runIn = (run: JobRun, payload: ProcessPayload, cwd: string) => {
+    const { ref, job, signal, output, metered } = run;
+    const meter = new Meter(sampler);
+    metered?.(() => meter.reading());
+    return runProcess(
       payload,
       { ...ref, n: job.n, attempt: job.attempt },
       // The runner keeps the deadline: its abort carries the reason with the figure.
-      { signal, deadlineMs: null, guardian, cwd, onLines: output },
+      { signal, deadlineMs: null, guardian, meter, cwd, onLines: output },
     );
+  };
   return {
     class: 'process',
     valueBytesMax: PROCESS_VALUE_BYTES_MAX,
@@ -59,6 +65,9 @@ export function processClass({ directory, folders, blobs }: ProcessClassOptions)
       }
     },
     killAll: () => guardian.killAll(),
-    close: () => guardian.close(),
+    close: () => {
+      sampler.close();
+      guardian.close();
+    },
   };
 }

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import type { FlowState } from '../../actors/flow/fold.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
+import { usageText } from '../../schemas/job.ts';
 import { errorLines } from './failure.ts';
 import {
   type FlowObject,
@@ -74,8 +75,9 @@ function showJob(object: FlowObject, n: number, json: boolean): void {
     });
   }
   if (json) return printJson(job);
-  const { error, value, value_ref: _ref, value_error: valueError, ...rest } = job;
+  const { error, value, value_ref: _ref, value_error: valueError, usage, ...rest } = job;
   for (const [key, text] of Object.entries(rest)) print(told(key, String(text ?? '-')));
+  if (usage !== null) print(told('used', usageText(usage)));
   if (error !== null) print(told('error', errorLines(error).join('\n')));
   if (valueError !== undefined) print(told('value', errorLines(valueError).join('\n')));
   else if (value !== null) print(told('value', valueText(value)));

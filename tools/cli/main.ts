@@ -26,6 +26,7 @@ const COMMANDS: Record<string, () => Promise<Register>> = {
   flow: async () => (await import('./flow.ts')).registerFlow,
   watch: async () => (await import('./watch.ts')).registerWatch,
   why: async () => (await import('./why.ts')).registerWhy,
+  logs: async () => (await import('./logs.ts')).registerLogs,
   cancel: async () => (await import('./cancel.ts')).registerCancel,
   retry: async () => (await import('./retry.ts')).registerRetry,
   pause: async () => (await import('./pause.ts')).registerPause,
