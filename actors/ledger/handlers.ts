@@ -38,6 +38,7 @@ import { NONCE_TTL_MS, openSigned, strictJson, type Proofs } from './proofs.ts';
 import type { Provisions } from './provisions.ts';
 import type { Records } from './records.ts';
 import type { Registrations } from './registrations.ts';
+import type { TokenCreate, Tokens } from './tokens.ts';
 
 export type HandlerDeps = {
   directory: Directory;
@@ -46,6 +47,7 @@ export type HandlerDeps = {
   provisions: Provisions;
   proofs: Proofs;
   followers: Followers;
+  tokens: Tokens;
   /** Nodes as the roster sees them, a page at a time; undefined until a roster runs here. */
   nodes: (page: PageRequest) => object | undefined;
   /** The coord's overview, where one runs beside this ledger. */
@@ -164,6 +166,7 @@ async function change(deps: HandlerDeps, { data }: LedgerRequest): Promise<objec
   }
   const { change: what, reason, issued_at } = parsed.data;
   const asking: AskedChange = { by, id: digest, issuedAt: issued_at, reason, atMs: deps.now() };
+  if (what.change === 'token_create') return createToken(deps, what, asking);
   if ('kind' in what) return deps.registrations.change(what, asking);
   if ('principal' in what && addressOf(what.principal) === undefined) {
     throw new HeroError('bad_request', `${what.principal} is no nkey: its check digits are wrong`);
@@ -175,6 +178,21 @@ async function change(deps: HandlerDeps, { data }: LedgerRequest): Promise<objec
   });
   await deps.provisions.context(changed.context);
   return changed;
+}
+
+async function createToken(
+  { tokens, directory, records }: HandlerDeps,
+  what: TokenCreate,
+  asking: AskedChange,
+): Promise<object> {
+  if (!directory.hasRole(asking.by, 'admin')) {
+    throw new HeroError('not_allowed', `${asking.by} is no admin of the ledger`, {
+      fix: 'Ask an admin of the ledger: by default whoever started the control plane.',
+    });
+  }
+  const record = await tokens.create(what, asking);
+  if (record.last !== undefined) await records.remember(record.last);
+  return record;
 }
 
 function allow(auth: AuthClass, directory: Directory, caller: Principal | undefined): Principal {

@@ -21,6 +21,7 @@ import { Proofs } from './proofs.ts';
 import { Records } from './records.ts';
 import { Provisions, type Provision } from './provisions.ts';
 import { Registrations, type Admission, type Issue } from './registrations.ts';
+import { Tokens } from './tokens.ts';
 
 export type LedgerOptions = {
   /** The control plane's bus, opened with the right to answer `hb.ledger.*`. */
@@ -29,7 +30,10 @@ export type LedgerOptions = {
   makeConsumer: ConsumerMaker;
   /** Makes the streams of a context and the bucket of a user, before anybody is told to use them. */
   provision?: Provision;
+  /** In place of what the ledger keeps: its tokens, and whether it is open. */
   admission?: Admission;
+  /** Keeps from now on whether whoever proves a key gets in; by default as it was kept, at first open. */
+  open?: boolean | undefined;
   /** Ends the credentials of a revoked principal on the bus; without it they end by their expiry. */
   cut?: (record: PrincipalRecord) => void | Promise<void>;
   monotonicMs?: () => number;
@@ -62,10 +66,12 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
   await records.settleHistory();
   const provisions = new Provisions(options.provision);
   for (const { context } of directory.contexts()) await provisions.context(context);
+  const tokens = new Tokens(bus, now);
+  await tokens.settle(options.open);
   const registrations = new Registrations({
     directory,
     records,
-    admission: options.admission ?? { open: true },
+    admission: options.admission ?? tokens,
     issue: async (record, contexts) => {
       if (record.kind === 'user') await provisions.user(record.address);
       return options.issue(record, contexts);
@@ -80,6 +86,7 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
     records,
     registrations,
     provisions,
+    tokens,
     proofs: new Proofs(monotonicMs),
     followers: new Followers(options.makeConsumer, monotonicMs),
     nodes: (page) => nodes?.(page),

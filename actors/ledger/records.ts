@@ -108,6 +108,11 @@ export class Records {
     }
   }
 
+  /** Enters a change of another bucket into the history. */
+  remember(change: ChangeRecord): Promise<void> {
+    return this.#remember(change);
+  }
+
   async #remember(change: ChangeRecord | undefined): Promise<void> {
     if (change === undefined) return;
     try {

@@ -1,6 +1,6 @@
 /** The ledger against a bus in memory: who gets in, who may change what, and what no message can do. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { seal } from '../../bus/envelope.ts';
 import { newIdentity, type Identity } from '../../bus/identity.ts';
@@ -109,6 +109,41 @@ test('where the ledger is not open, a token or an admin decides', async () => {
   assert.equal((await ledger.change(ledger.home, approve)).ok?.['status'], 'registered');
   assert.equal((await ledger.register(node, 'node')).ok?.['status'], 'registered');
   assert.equal((await ledger.register(other, 'node')).ok?.['status'], 'pending');
+});
+
+test('a closed ledger stays closed; a token lets in as many keys as it says, for as long as it says', async () => {
+  const ledger = await startTestLedger({ open: false });
+  const create = (word: string, uses: number, ttl_ms: number) => ({
+    change: 'token_create',
+    hash: createHash('sha256').update(word).digest('hex'),
+    uses,
+    ttl_ms,
+  });
+  assert.ok((await ledger.change(ledger.home, create('three', 3, 60_000))).ok);
+  const stored = [...ledger.net.buckets.values()].flatMap(({ entries }) => [...entries.values()]);
+  assert.doesNotMatch(JSON.stringify(stored), /three/, 'only the hash is kept');
+  const many = Array.from({ length: 8 }, () => newIdentity());
+  const answers = await Promise.all(many.map((key) => ledger.register(key, 'node', 'three')));
+  const statuses = answers.map(({ ok }) => ok?.['status']);
+  assert.equal(statuses.filter((status) => status === 'registered').length, 3);
+  const [in_, out] = ['registered', 'pending'].map(
+    (status) => many[statuses.indexOf(status)] ?? newIdentity(),
+  ) as [Identity, Identity];
+  assert.equal((await ledger.register(in_, 'node', 'three')).ok?.['status'], 'registered');
+  assert.equal((await ledger.register(out, 'node', 'three')).ok?.['status'], 'pending');
+  assert.equal(await ledger.changeCode(in_, create('mine', 1, 60_000)), 'not_allowed');
+  assert.equal(await ledger.changeCode(ledger.home, create('three', 9, 1)), 'bad_request');
+
+  assert.ok((await ledger.change(ledger.home, create('brief', 5, 60_000))).ok);
+  ledger.stop();
+  const again = await startTestLedger({}, ledger.net, ledger.home);
+  assert.equal((await again.register(newIdentity(), 'user')).ok?.['status'], 'pending');
+  assert.equal((await again.register(newIdentity(), 'user', 'brief')).ok?.['status'], 'registered');
+  ledger.net.nowMs += 61_000;
+  assert.equal((await again.register(newIdentity(), 'user', 'brief')).ok?.['status'], 'pending');
+  again.stop();
+  const opened = await startTestLedger({ open: true }, ledger.net, ledger.home);
+  assert.equal((await opened.register(newIdentity(), 'user')).ok?.['status'], 'registered');
 });
 
 test('a revoked principal is cut off and stays out until an admin lets it in', async () => {

@@ -39,7 +39,7 @@ export class TestLedger {
     return this.#ledger.directory;
   }
 
-  async start(admission?: Admission): Promise<void> {
+  async start(admission?: Admission, open?: boolean): Promise<void> {
     const bus = new MemoryBus(this.net, this.home, this.home.principal);
     this.#ledger = await startLedger({
       bus: bus.asBus(),
@@ -56,6 +56,7 @@ export class TestLedger {
       monotonicMs: () => this.monotonicMs,
       onFault: (message) => this.faults.push(message),
       ...(admission === undefined ? {} : { admission }),
+      open,
     });
     await this.bootstrap();
   }
@@ -122,12 +123,12 @@ export class TestLedger {
 }
 
 export async function startTestLedger(
-  options: { admission?: Admission } = {},
+  options: { admission?: Admission; open?: boolean } = {},
   net = new MemoryNet(),
   home = newIdentity(),
 ): Promise<TestLedger> {
   const ledger = new TestLedger(net, home);
-  await ledger.start(options.admission);
+  await ledger.start(options.admission, options.open);
   return ledger;
 }
 

@@ -35,6 +35,7 @@ const COMMANDS: Record<string, () => Promise<Register>> = {
   context: async () => (await import('./context.ts')).registerContext,
   node: async () => (await import('./node.ts')).registerNode,
   principal: async () => (await import('./principal.ts')).registerPrincipal,
+  token: async () => (await import('./token.ts')).registerToken,
   kv: async () => (await import('./kv.ts')).registerKv,
   script: async () => (await import('./script.ts')).registerScript,
   runner: async () => (await import('./runner.ts')).registerRunner,

@@ -176,10 +176,11 @@ async function joinBus(home: Home, place: Place): Promise<string> {
   });
   try {
     const name = home.config.name ?? `${userName()}@${hostname()}`.slice(0, 128);
-    const reply = await register(link.ask, home.identity, { kind: 'user', name, token: null });
+    const token = process.env['HEROBUS_TOKEN'] ?? null;
+    const reply = await register(link.ask, home.identity, { kind: 'user', name, token });
     if (reply.status === 'pending') {
       throw new HeroError('not_allowed', 'the registration of this key waits for approval', {
-        fix: `Ask an admin to approve ${home.identity.principal}, then try again.`,
+        fix: `Ask an admin to run \`herobus principal approve ${home.identity.principal}\`, or for a token and set HEROBUS_TOKEN to it; then try again.`,
       });
     }
     await writeCreds(homeFile.creds(home.dir), reply.jwt, home.identity.seedText());

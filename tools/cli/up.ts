@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import { join } from 'node:path';
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Durability, Role, RunnerConfig } from '../../schemas/config.ts';
 import { up } from '../up/up.ts';
 import { homeOf, isJson } from './options.ts';
@@ -13,6 +13,8 @@ type UpFlags = {
   data?: string;
   join?: string;
   token?: string;
+  open?: boolean;
+  closed?: boolean;
   name?: string;
   groups: string[];
   runners: RunnerConfig[];
@@ -27,6 +29,8 @@ export function registerUp(program: Command): void {
     .option('--data <dir>', 'folder of the bus and the node (default: <home>/data)')
     .option('--join <url>', 'join this bus instead of bringing one')
     .option('--token <token>', 'join token, where the ledger asks for one')
+    .option('--closed', 'from now on newcomers need a token or an approval; kept across restarts')
+    .addOption(new Option('--open', 'from now on whoever proves a key gets in').conflicts('closed'))
     .option('--name <name>', 'name of the node (default: the host name)')
     .option('--groups <a,b>', 'groups the node belongs to', parseList, [])
     .option(
@@ -58,6 +62,7 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
     dataDir: flags.data ?? join(home, 'data'),
     join: flags.join ?? null,
     token: flags.token ?? null,
+    open: flags.closed ? false : flags.open,
     name: flags.name ?? os.hostname(),
     groups: flags.groups,
     runners: flags.runners,

@@ -28,6 +28,10 @@ export type ControlPlaneOptions = {
   name: string;
   roles: ReadonlySet<Role>;
   durability: Durability;
+  /** Whether newcomers get in without a token or an admin; undefined: as it was before. */
+  open: boolean | undefined;
+  /** Start although a stream went back (bus/watermark.ts). */
+  acceptLoss: boolean;
   host: Host;
   alarm: (message: string) => void;
 };
@@ -91,6 +95,7 @@ async function startActors(
   const { host, alarm, identity, name } = options;
   const ledger = await startLedger({
     bus,
+    open: options.open,
     issue: (record, contexts) => issueToken(bus, issuer, record, contexts),
     provision: {
       context: (context) => bus.admin.ensureContext(context),

@@ -21,6 +21,8 @@ export type UpOptions = {
   /** The bus to join; null: bring one along. */
   join: string | null;
   token: string | null;
+  /** Whether newcomers get in without a token or an admin; undefined: as it was before. */
+  open: boolean | undefined;
   name: string;
   groups: string[];
   runners: RunnerConfig[];
@@ -64,6 +66,12 @@ export async function up(options: UpOptions): Promise<Up> {
     if (CONTROL_ROLES.some((role) => roles.has(role)) && options.join === null) {
       plane = await startControlPlane({ ...options, identity, incarnation, host });
       await rememberData(home, resolve(dataDir));
+    }
+    if (options.acceptLoss && plane === undefined) {
+      throw new HeroError('usage', '--accept-loss is for the node that brings the bus along');
+    }
+    if (options.open !== undefined && plane === undefined) {
+      throw new HeroError('usage', '--open and --closed are for the node that brings the ledger');
     }
     const { server, joinCreds } = await whereToJoin(options, plane);
     if (asNode) node = await startNode({ ...options, server, joinCreds, incarnation, host });
