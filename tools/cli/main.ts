@@ -38,6 +38,7 @@ const COMMANDS: Record<string, () => Promise<Register>> = {
   token: async () => (await import('./token.ts')).registerToken,
   kv: async () => (await import('./kv.ts')).registerKv,
   script: async () => (await import('./script.ts')).registerScript,
+  doctor: async () => (await import('./doctor.ts')).registerDoctor,
   runner: async () => (await import('./runner.ts')).registerRunner,
 };
 

@@ -66,7 +66,7 @@ export function mayExecute({ contexts, bus }: Session, name: string): boolean {
   );
 }
 
-async function findBus(options: Globals, home: Home): Promise<Place> {
+export async function findBus(options: Globals, home: Home): Promise<Place> {
   const local = await readBusFile(home.config.data ?? homeFile.data(home.dir));
   const named = options.server ?? process.env['HEROBUS_SERVER'] ?? home.config.server ?? undefined;
   if (named === undefined || named === '') {
