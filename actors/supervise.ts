@@ -17,7 +17,12 @@ export type Running = {
   stop: () => Promise<void>;
 };
 
-export type ChildSpec = { id: string; start: () => Promise<Running> };
+export type ChildSpec = {
+  id: string;
+  start: () => Promise<Running>;
+  /** Ends that are no failure: a child that ended so is not started again. */
+  isDone?: (reason: string) => boolean;
+};
 
 export type SuperviseOptions = {
   strategy: 'one_for_one' | 'rest_for_one';
@@ -75,6 +80,7 @@ export class Supervision {
     void running.ended.then((reason) => {
       if (this.#running.get(spec.id) !== running) return;
       this.#running.delete(spec.id);
+      if (spec.isDone?.(reason) === true) return;
       if (performance.now() - startedMs > this.#options.periodMs) this.#failures.delete(spec.id);
       void this.#again(spec, reason);
     });

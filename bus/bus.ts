@@ -122,10 +122,12 @@ export class RevisionLost extends Error {
 /** A bucket of JSON values; keys are any text, escaped inside. */
 export interface Kv {
   get(key: string): Promise<KvEntry | undefined>;
+  /** Revision of the key's last change, its deletion included; 0 when it never was. */
+  revision(key: string): Promise<number>;
   put(key: string, value: unknown): Promise<number>;
   /** Throws RevisionLost when the key exists. */
   create(key: string, value: unknown): Promise<number>;
-  /** Throws RevisionLost when the revision is not the last. */
+  /** Throws RevisionLost when the revision is not that of the last change; 0: there was none. */
   update(key: string, value: unknown, revision: number): Promise<number>;
   delete(key: string, revision?: number): Promise<void>;
   /** Keys that start with the prefix, sorted. */

@@ -2,8 +2,9 @@
  * Bus time: the stream's clock as this process last saw it, carried on by the local monotonic clock.
  *
  * A timestamp that arrives was taken a little earlier, so the best estimate of the difference between the
- * two clocks is the largest one of late. It may shrink when the server's clock is set back; what `now`
- * gives never goes back.
+ * two clocks is the largest one of late. It may shrink when the server's clock is set back. What `now`
+ * gives never goes back and never stands still: while it is ahead it goes on at half speed until the
+ * server's clock has caught up, so that a deadline armed in between is not late by much.
  */
 const WINDOW_MS = 60_000;
 
@@ -19,6 +20,7 @@ export function makeClock(monotonicMs: () => number, wallMs: () => number): BusC
   let previous = Number.NEGATIVE_INFINITY;
   let current = Number.NEGATIVE_INFINITY;
   let last = Number.NEGATIVE_INFINITY;
+  let lastMono = monotonicMs();
   return {
     saw: (at) => {
       const mono = monotonicMs();
@@ -34,8 +36,10 @@ export function makeClock(monotonicMs: () => number, wallMs: () => number): BusC
       const difference = Math.max(previous, current);
       // Before the first sight of the server's clock the local one stands in, without holding it later.
       if (!seen) return Math.floor(wallMs());
-      last = Math.max(last, Math.floor(monotonicMs() + difference));
-      return last;
+      const mono = monotonicMs();
+      last = Math.max(last + (mono - lastMono) / 2, mono + difference);
+      lastMono = mono;
+      return Math.floor(last);
     },
   };
 }

@@ -83,6 +83,7 @@ export function openKv(options: KvOptions): Kv {
       const stored = await last(key);
       return stored === undefined ? undefined : toEntry(key, stored);
     },
+    revision: async (key) => (await last(key))?.seq ?? 0,
     put: (key, data) => writeTo(key, { data: value(data) }),
     create: async (key, data) => {
       try {

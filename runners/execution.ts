@@ -17,7 +17,7 @@ import type { Bus, Entry, Subscription } from '../bus/bus.ts';
 import { atMoment } from '../sal/deadline.ts';
 import type { Reading } from '../sal/usage.ts';
 import { errorRecord, HeroError } from '../schemas/errors.ts';
-import { CommandEntry, PlanEntry } from '../schemas/flow.ts';
+import { CallEntry, CommandEntry, PlanEntry } from '../schemas/flow.ts';
 import type { FlowRef, Incarnation } from '../schemas/ids.ts';
 import { type Outcome, type Pack, type PackedJob, type Result, usageText } from '../schemas/job.ts';
 import type { RunnerClass } from './classes/class.ts';
@@ -320,6 +320,12 @@ export class PackExecution {
         if (command === undefined) return;
         const why = command.reason === null ? 'cancelled' : `cancelled: ${command.reason}`;
         this.#unwant(command.job === null ? this.#numbers() : [command.job], why);
+        break;
+      }
+      case 'call': {
+        const call = CallEntry.safeParse(entry.body).data;
+        if (call?.name !== 'cancel' || call.error !== null) return;
+        this.#unwant([Number(call.args)], 'cancelled by its script');
         break;
       }
       case 'plan': {

@@ -69,14 +69,16 @@ export class FlowWatches {
     const { log } = this.#bus;
     const last = await log.lastDecision(ref);
     if (last === undefined || last.seq <= plan) return;
-    const [cancel, end] = await Promise.all([
+    const [cancel, end, call] = await Promise.all([
       log.lastDecision(ref, 'cancel'),
       log.lastDecision(ref, 'end'),
+      log.lastDecision(ref, 'call'),
     ]);
     if (end !== undefined && end.seq > plan) listener(end);
-    if (cancel === undefined || cancel.seq <= plan) return;
-    listener(cancel);
-    // A cancel of one job can hide earlier cancels of others.
+    if (cancel !== undefined && cancel.seq > plan) listener(cancel);
+    // A cancel of one job, by a command or by its script, can hide earlier ones of others.
+    const newest = Math.max(cancel?.seq ?? 0, call?.seq ?? 0);
+    if (newest <= plan) return;
     for await (const entry of log.readDecisions(ref)) if (entry.seq > plan) listener(entry);
   }
 

@@ -115,6 +115,8 @@ export const CommandEntry = Header.extend({
   reason: z.string().nullable(),
   by: z.array(Principal),
   envelope: z.string(),
+  /** SHA-256 of the signed payload, hex: the same command, however it is wrapped. */
+  digest: z.string().default(''),
 });
 
 export const DECISIONS = {

@@ -24,6 +24,9 @@ export type CallDeps = {
 /** An answer as the log will hold it. */
 export type Answer = { answer: string | null; error: ErrorRecord | null; revision: number | null };
 
+/** An answer stands in an entry of the log, beside its question. */
+const ANSWER_LENGTH_MAX = 128 * 1024;
+
 const answered = (value: JsonValue, revision: number | null = null): Answer => ({
   answer: stringifyTyped(value),
   error: null,
@@ -32,7 +35,12 @@ const answered = (value: JsonValue, revision: number | null = null): Answer => (
 
 export async function answerCall(deps: CallDeps, name: string, args: string): Promise<Answer> {
   try {
-    return (await ANSWERS[name]?.(deps, parseStrict(args))) ?? unknownCall(name);
+    const given = (await ANSWERS[name]?.(deps, parseStrict(args))) ?? unknownCall(name);
+    if ((given.answer?.length ?? 0) <= ANSWER_LENGTH_MAX) return given;
+    throw new HeroError(
+      'too_large',
+      `the answer to ${name} has ${given.answer?.length} characters; a script is given ${ANSWER_LENGTH_MAX} at most`,
+    );
   } catch (error) {
     // Only what the script itself got wrong is an answer; an unreachable bus is tried again.
     if (error instanceof HeroError && error.code !== 'unreachable') {
@@ -55,10 +63,8 @@ const ANSWERS: Record<string, Answering> = {
     return { answer: JSON.stringify(value), error: null, revision: null };
   },
   kv_list: async (deps, args) => answered(await bucket(deps).list(keyIn(args))),
-  kv_set: async (deps, args) =>
-    answered(null, (await bucket(deps).get(keyIn(args)))?.revision ?? 0),
-  kv_del: async (deps, args) =>
-    answered(null, (await bucket(deps).get(keyIn(args)))?.revision ?? 0),
+  kv_set: async (deps, args) => answered(null, await bucket(deps).revision(keyIn(args))),
+  kv_del: async (deps, args) => answered(null, await bucket(deps).revision(keyIn(args))),
   nodes: async (deps, args) => answered(matching(deps.nodes(), args)),
   status: async ({ state }, n) => answered(state.jobs[Number(n)]?.status ?? 'waiting'),
   node: async ({ state }, n) => answered(state.jobs[Number(n)]?.node ?? null),
@@ -72,7 +78,6 @@ export async function settleWrite(deps: CallDeps, call: RecordedAnswer): Promise
   const key = keyIn(args);
   try {
     if (call.name === 'kv_del') await bucket(deps).delete(key, call.revision);
-    else if (call.revision === 0) await bucket(deps).create(key, valueIn(args));
     else await bucket(deps).update(key, valueIn(args), call.revision);
   } catch (error) {
     if (!(error instanceof RevisionLost)) throw error;

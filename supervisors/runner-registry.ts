@@ -59,8 +59,12 @@ export class RunnerRegistry {
     return [...this.#runners.values()].map(({ report }) => report);
   }
 
-  busy(): number {
-    return this.reports().reduce((sum, { busy }) => sum + busy, 0);
+  /** Has every runner that is left told, since that moment, that nothing runs in it? */
+  isIdleSince(sinceMs: number): boolean {
+    this.reports();
+    return [...this.#runners.values()].every(
+      ({ report, heardMs }) => heardMs >= sinceMs && report.busy === 0,
+    );
   }
 
   /** This node at first hand. `busNowMs` is bus time, since claims carry the stream's. */

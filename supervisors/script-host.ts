@@ -49,6 +49,8 @@ export type ScriptHostDeps = {
   tell: (event: ScriptHostEvent) => void;
 };
 
+/** Faults of the flow itself, whoever drives it and however often. */
+const FINAL: ReadonlySet<string> = new Set(['too_large', 'script_limit', 'quota']);
 /** A script that has killed its worker so often is the reason, not the victim. */
 const WORKER_DEATHS_MAX = 3;
 /** A flow in which nothing has happened for so long is looked at by the watchdog. */
@@ -73,6 +75,8 @@ export class ScriptHost {
   /** A retry opened the flow again: the script is to be run from its beginning. */
   #reopened = false;
   #workerDeaths = 0;
+  /** Answers up to here have had their effect; the script goes no further than that. */
+  #settled = 0;
   #movedMs = performance.now();
   #driving = false;
   #again = false;
@@ -138,7 +142,6 @@ export class ScriptHost {
       if ('refused' in verdict)
         this.#step = { state: 'failed', error: verdict.refused, refused: true };
       else this.#admitted = verdict;
-      await this.#settleLastWrite();
     }
     this.#deps.tell({ type: 'ADMITTED' });
   }
@@ -155,7 +158,10 @@ export class ScriptHost {
       },
       (error: unknown) => {
         this.#driving = false;
-        if (!this.#closed) this.#deps.tell({ type: 'TROUBLE', reason: errorRecord(error).message });
+        if (this.#closed) return;
+        const { message } = errorRecord(error);
+        this.#notes.publish([{ stream: 'log', text: `trouble, tried again: ${message}` }]);
+        this.#deps.tell({ type: 'TROUBLE', reason: message });
       },
     );
   }
@@ -178,7 +184,11 @@ export class ScriptHost {
           this.#deps.tell(end === null ? { type: 'MOVED' } : { type: 'ENDED', status: end.status });
           return;
         }
-        await this.#perform(what);
+        await this.#perform(what).catch((thrown: unknown) => {
+          // What no repetition mends ends the flow with its cause; everything else is tried again.
+          if (!(thrown instanceof HeroError) || !FINAL.has(thrown.code)) throw thrown;
+          this.#failScript(errorRecord(thrown, { actor: 'supervisor' }));
+        });
       }
     }
   }
@@ -226,8 +236,7 @@ export class ScriptHost {
       case 'answer': {
         const { name, args, k } = what;
         const answer = await answerCall(this.#callDeps(), name, args);
-        await this.#decide('call', { k, name, args, ...answer });
-        return this.#settleLastWrite();
+        return this.#decide('call', { k, name, args, ...answer });
       }
       case 'fetch':
         return this.#fetch(what.jobs);
@@ -282,13 +291,16 @@ export class ScriptHost {
 
   /** A write that was decided may not have been done: by this process a moment ago, or by one that died. */
   async #settleLastWrite(): Promise<void> {
-    const last = this.#state.answers.at(-1);
-    if (last !== undefined && this.#admitted !== undefined)
-      await settleWrite(this.#callDeps(), last);
+    const { answers } = this.#state;
+    const last = answers.at(-1);
+    if (answers.length === this.#settled || last === undefined) return;
+    await settleWrite(this.#callDeps(), last);
+    this.#settled = answers.length;
   }
 
   async #advance(large: [number, string][] = []): Promise<void> {
     if (this.#admitted === undefined) return this.admit();
+    await this.#settleLastWrite();
     let advanced: Advanced;
     try {
       const { script, facts } = this.#openScript(this.#admitted);
@@ -296,11 +308,13 @@ export class ScriptHost {
     } catch (error) {
       if (!(error instanceof WorkerDied)) throw error;
       this.#script = undefined;
+      if (!error.guilty) return;
       this.#workerDeaths += 1;
       if (this.#workerDeaths < WORKER_DEATHS_MAX) return;
       const message = `the script ended its worker ${this.#workerDeaths} times: ${error.message}`;
       return this.#failScript(failure('script_limit', message, { actor: 'script' }));
     }
+    this.#workerDeaths = 0;
     this.#step = advanced.step;
     for (const job of advanced.jobs) this.#derived[job.n] = job;
     this.#notes.publish(advanced.notes.filter(({ replayed }) => !replayed));

@@ -16,9 +16,15 @@ export interface Script {
   close(): void;
 }
 
-/** The worker died while it ran this script, among others. */
+/** The worker died; `guilty`: while it ran this very script. */
 export class WorkerDied extends Error {
   override readonly name = 'WorkerDied';
+  readonly guilty: boolean;
+
+  constructor(message: string, guilty: boolean) {
+    super(message);
+    this.guilty = guilty;
+  }
 }
 
 const WORKER_FILE = new URL(
@@ -33,7 +39,7 @@ type Pending = {
   resolve: (advanced: Advanced) => void;
   reject: (error: Error) => void;
 };
-type Seat = { worker: Worker; pending: Map<string, Pending>; scripts: number };
+type Seat = { worker: Worker; pending: Map<string, Pending>; scripts: number; running: string };
 
 export class ScriptPool {
   readonly #size: number;
@@ -53,7 +59,7 @@ export class ScriptPool {
       advance: (facts, nowMs) =>
         new Promise<Advanced>((resolve, reject) => {
           if (!this.#seats.includes(seat)) {
-            reject(new WorkerDied(`the script worker of ${id} has died`));
+            reject(new WorkerDied(`the script worker of ${id} has died`, false));
             return;
           }
           if (seat.pending.has(id))
@@ -83,8 +89,12 @@ export class ScriptPool {
     const worker = new Worker(WORKER_FILE, {
       resourceLimits: { maxOldGenerationSizeMb: WORKER_HEAP_MIB, stackSizeMb: 8 },
     });
-    const seat: Seat = { worker, pending: new Map(), scripts: 0 };
+    const seat: Seat = { worker, pending: new Map(), scripts: 0, running: '' };
     worker.on('message', (message: FromWorker) => {
+      if (message.type === 'runs') {
+        seat.running = message.id;
+        return;
+      }
       const pending = seat.pending.get(message.id);
       if (message.type === 'jobs') {
         for (const job of message.jobs) pending?.jobs.push(job);
@@ -100,8 +110,8 @@ export class ScriptPool {
     worker.on('exit', () => {
       this.#seats.splice(this.#seats.indexOf(seat), 1);
       if (this.#stopped) return;
-      const died = new WorkerDied(`the script worker died: ${cause?.message ?? 'no reason given'}`);
-      for (const { reject } of seat.pending.values()) reject(died);
+      const why = `the script worker died: ${cause?.message ?? 'no reason given'}`;
+      for (const [id, { reject }] of seat.pending) reject(new WorkerDied(why, id === seat.running));
     });
     worker.unref();
     return seat;

@@ -33,6 +33,8 @@ export type Facts = {
 
 /** `jobs` are those derived since the last answer, in as many messages as they need, before the step. */
 export type FromWorker =
+  /** From here on this script runs: if the thread dies now, it is the one. */
+  | { type: 'runs'; id: string }
   | { type: 'jobs'; id: string; jobs: DerivedJob[] }
   | { type: 'step'; id: string; step: Step; notes: Note[] };
 
@@ -95,9 +97,13 @@ function learn({ history, large }: Session, facts: Facts): void {
     history.answers[facts.firstAnswer + i] = answer;
 }
 
+let running = '';
+
 /** One slice; a script that is not through yet goes on after the others had their turn. */
 function slice(id: string, session: Session): void {
   if (sessions.get(id) !== session) return;
+  if (id !== running) tell({ type: 'runs', id });
+  running = id;
   const step = session.derivation.advance(session.history, SLICE_OPERATIONS);
   if (step.state === 'sliced') {
     setImmediate(() => slice(id, session));
@@ -109,15 +115,23 @@ function slice(id: string, session: Session): void {
   tell({ type: 'step', id, step, notes });
 }
 
-/** Jobs a message: reading one must not hold up the main thread's heartbeat. */
+/** What a message may hold: reading one must not hold up the main thread's heartbeat. */
 const JOBS_TOLD_MAX = 1000;
+const BYTES_TOLD_MAX = 1024 * 1024;
 
 function tellJobs(id: string, session: Session): void {
   const { jobs } = session.derivation;
-  for (; session.told < jobs.length; session.told += JOBS_TOLD_MAX) {
-    tell({ type: 'jobs', id, jobs: jobs.slice(session.told, session.told + JOBS_TOLD_MAX) });
+  while (session.told < jobs.length) {
+    const part: DerivedJob[] = [];
+    for (let bytes = 0; bytes < BYTES_TOLD_MAX && part.length < JOBS_TOLD_MAX; ) {
+      const job = jobs[session.told];
+      if (job === undefined) break;
+      part.push(job);
+      bytes += job.bytes;
+      session.told += 1;
+    }
+    tell({ type: 'jobs', id, jobs: part });
   }
-  session.told = jobs.length;
 }
 
 const tell = (message: FromWorker): void => port.postMessage(message);

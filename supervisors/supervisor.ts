@@ -79,6 +79,7 @@ class Supervisor implements RunningSupervisor {
   #assignments: Consumption | undefined;
   #finished: (() => void) | undefined;
   #seq = 0;
+  #drainingSinceMs = Number.POSITIVE_INFINITY;
 
   constructor(options: SupervisorOptions) {
     this.#options = options;
@@ -145,7 +146,10 @@ class Supervisor implements RunningSupervisor {
             ?.stop()
             .catch((error: unknown) => this.#alarm('stopping assignments', error));
         },
-        drainRunners: () => {},
+        // The answer to each runner's next beat tells it (runner-registry.ts).
+        drainRunners: () => {
+          this.#drainingSinceMs = performance.now();
+        },
         finish: () => this.#finished?.(),
       },
     });
@@ -285,7 +289,7 @@ class Supervisor implements RunningSupervisor {
 
   #reportIdle(): void {
     if (this.#state() !== 'draining') return;
-    if (this.#registry.busy() === 0) this.#actor.send({ type: 'IDLE' });
+    if (this.#registry.isIdleSince(this.#drainingSinceMs)) this.#actor.send({ type: 'IDLE' });
   }
 
   /** A loop that no failure of one round ends. */

@@ -21,6 +21,8 @@ export type CoordDeps = {
   /** Reads the flow's decisions again: somebody else decided first. */
   refresh: (ref: FlowRef) => void;
   closed: (ref: FlowRef) => void;
+  /** The incarnation of the assignee that was woken last. */
+  woken: (ref: FlowRef, inc: string) => void;
   alarm: (message: string) => void;
 };
 
@@ -38,7 +40,7 @@ export function provideCoord(deps: CoordDeps): typeof coordMachine {
   return coordMachine.provide({
     actions: {
       placeFlow: ({ context: ref, self }) => run(ref, 'placing', () => placeFlow(deps, ref, self)),
-      wakeAssignee: ({ context: ref }) => run(ref, 'waking', () => wake(deps, ref)),
+      wakeAssignee: ({ context: ref, self }) => run(ref, 'waking', () => wake(deps, ref, self)),
       explainUnplaced: ({ context }) =>
         run(context, 'explaining', () =>
           deps.openFlows.explain(context, context.reason ?? 'no node fits'),
@@ -75,9 +77,17 @@ async function placeFlow(deps: CoordDeps, ref: FlowRef, self: Self): Promise<voi
   await deps.bus.log.decide(ref, 'assign', body, track.mainSeq);
 }
 
-async function wake(deps: CoordDeps, { context, flow }: FlowRef): Promise<void> {
+async function wake(deps: CoordDeps, { context, flow }: FlowRef, self: Self): Promise<void> {
   const { term } = deps.trackOf({ context, flow });
   if (term === null) return;
+  const node = deps.nodes().find((each) => each.address === term.node);
+  if (node === undefined || node.liveness === 'dead' || node.liveness === 'drained') {
+    // It died while it was being assigned: nobody would ever answer.
+    const reason = node === undefined ? 'is not in the roster' : `is ${node.liveness}`;
+    self.send({ type: 'NODE_LOST', node: term.node, reason });
+    return;
+  }
+  deps.woken({ context, flow }, node.inc);
   await deps.bus.queues.publish(subjects.assign(term.node), {
     v: 1,
     context,

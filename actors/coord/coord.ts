@@ -39,6 +39,8 @@ export type CoordOptions = {
 
 /** Unacknowledged deploy messages at a time: enough to keep the disk busy, few enough to redeliver soon. */
 const INTAKE_IN_FLIGHT = 256;
+/** How often every open flow is held against the roster, whatever was told. */
+const REVIEW_MS = 10_000;
 /** Flows whose log is read at the same time after a start or a reconnect: everything at once is a storm. */
 const REFRESH_AT_ONCE = 16;
 
@@ -47,6 +49,8 @@ type OpenFlow = {
   track: Track;
   actor: Actor<typeof coordMachine>;
   selector: string | null;
+  /** Incarnation of the assignee that was woken last; empty: none was. */
+  wokenInc: string;
 };
 
 export async function startCoord(options: CoordOptions): Promise<{ stop: () => Promise<void> }> {
@@ -74,7 +78,11 @@ class Coord {
       nodes: () => options.roster.nodes(),
       load: (address) => this.#perNode.get(address) ?? 0,
       trackOf: (ref) => this.#flows.get(ref.flow)?.track ?? emptyTrack(),
-      selectorOf: (ref) => this.#flows.get(ref.flow)?.selector ?? null,
+      selectorOf: (ref) => this.#selectorOf(ref),
+      woken: (ref, inc) => {
+        const flow = this.#flows.get(ref.flow);
+        if (flow !== undefined) flow.wokenInc = inc;
+      },
       refresh: (ref) => this.#refreshSoon(ref),
       closed: (ref) => this.#forget(ref),
       alarm: options.alarm,
@@ -98,8 +106,10 @@ class Coord {
       { inFlight: INTAKE_IN_FLIGHT },
       intake({ bus, directory, openFlows: this.#openFlows, readTrack }),
     );
+    const review = setInterval(() => this.#reviewAll(), REVIEW_MS);
     return {
       stop: async () => {
+        clearInterval(review);
         await consumption.stop();
         for (const subscription of this.#subscriptions) subscription.stop();
         this.#deadlines.stop();
@@ -173,23 +183,45 @@ class Coord {
     const same =
       before.term === next.term && before.cancelled === next.cancelled && before.end === next.end;
     if (known === undefined || !same) flow.actor.send({ type: 'LOG', track: next });
-    if (known === undefined && next.term !== null) this.#reviewAssignee(flow, next.term.node);
+    this.#reviewAssignee(flow, (address) =>
+      this.#options.roster.nodes().find((each) => each.address === address),
+    );
   }
 
-  /** A flow read from the log may belong to a node whose death was told before. */
-  #reviewAssignee(flow: OpenFlow, address: string): void {
-    const node = this.#options.roster.nodes().find((each) => each.address === address);
+  /** What the roster told of an assignee may have been told before its flow was here, or while it moved. */
+  #reviewAssignee(
+    { track: { term, end }, actor, wokenInc }: OpenFlow,
+    nodeAt: (address: string) => RosterNode | undefined,
+  ): void {
+    if (term === null || end !== null) return;
+    const node = nodeAt(term.node);
     if (node === undefined || node.liveness === 'dead' || node.liveness === 'drained') {
       const reason = node === undefined ? 'is not in the roster' : `is ${node.liveness}`;
-      flow.actor.send({ type: 'NODE_LOST', node: address, reason });
+      actor.send({ type: 'NODE_LOST', node: term.node, reason });
+    } else if (node.liveness === 'live' && node.inc !== wokenInc) {
+      actor.send({ type: 'NODE_BACK', node: term.node });
     }
+  }
+
+  /** No state waits without a wake: now and then every flow is held against the roster. */
+  #reviewAll(): void {
+    const byAddress = new Map(this.#options.roster.nodes().map((node) => [node.address, node]));
+    for (const flow of this.#flows.values()) {
+      this.#reviewAssignee(flow, (address) => byAddress.get(address));
+    }
+  }
+
+  /** A cancelled flow only has to end: any node will do. */
+  #selectorOf(ref: FlowRef): string | null {
+    const flow = this.#flows.get(ref.flow);
+    return flow === undefined || flow.track.cancelled ? null : flow.selector;
   }
 
   #begin(ref: FlowRef, { deploy, reopened, end }: Track): OpenFlow {
     const name = `coord-${ref.flow}`;
     const actor = this.#options.host.start(name, this.#machine, ref);
     const selector = deploy === null ? null : selectorIn(deploy.envelope);
-    const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector };
+    const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector, wokenInc: '' };
     this.#flows.set(ref.flow, flow);
     // Its end may have closed it just before: it stays findable whatever becomes of this process.
     if (reopened > 0 && end === null) {

@@ -80,7 +80,7 @@ async function take(
     case COMMAND_PAYLOAD_TYPE: {
       const verdict = authoriseCommand(evidence);
       if ('refused' in verdict) return verdict.refused;
-      return command(deps, verdict.ok, text, evidence.signers);
+      return command(deps, verdict.ok, { text, digest: opened.digest }, evidence.signers);
     }
     default:
       return failure(
@@ -122,7 +122,7 @@ async function deploy(
 async function command(
   deps: IntakeDeps,
   asked: Command,
-  envelope: string,
+  { text, digest }: { text: string; digest: string },
   by: Principal[],
 ): Promise<ErrorRecord | undefined> {
   const { context, flow, verb, job, reason } = asked;
@@ -131,12 +131,13 @@ async function command(
     const track = await deps.readTrack(ref);
     if (track.deploy === null)
       return failure('not_found', `there is no flow ${flow} in ${context}`);
-    // The same bytes again: one command. What follows it may not have been done.
-    if (track.commands.includes(envelope)) return followUp(deps, ref, asked, track);
+    // The same command again, however it is wrapped: one command. What follows it may not have been done.
+    if (track.commands.includes(digest)) return followUp(deps, ref, asked, track);
     const refused = await refusedCommand(deps, asked, track);
     if (refused !== undefined) return refused;
     try {
-      const body = { v: 1, inc: deps.bus.incarnation, verb, job, reason, by, envelope };
+      const said = { verb, job, reason, by, envelope: text, digest };
+      const body = { v: 1, inc: deps.bus.incarnation, ...said };
       await deps.bus.log.decide(ref, verb, body, track.mainSeq);
       return await followUp(deps, ref, asked, { end: null });
     } catch (error) {
@@ -160,11 +161,17 @@ async function followUp(
 async function refusedCommand(
   deps: IntakeDeps,
   { context, flow, verb, job }: Command,
-  { end }: Track,
+  { end, jobs }: Track,
 ): Promise<ErrorRecord | undefined> {
   const no = (why: string): ErrorRecord => failure('not_allowed', `cannot ${verb}: ${why}`);
   if (verb === 'pause' || verb === 'resume') {
     if (job !== null) return no(`a job of its own is not ${verb}d, only its flow is`);
+  }
+  if (job !== null && job >= jobs) {
+    return failure(
+      'not_found',
+      `cannot ${verb}: flow ${flow} has ${jobs} jobs so far, none of them is ${job}`,
+    );
   }
   if (verb !== 'retry') {
     return end === null ? undefined : no(`flow ${flow} has ended ${end.status}`);
@@ -179,7 +186,7 @@ async function refusedCommand(
   const authority = { isCoord: (at: string) => deps.directory.coords().includes(at) };
   for await (const entry of deps.bus.log.read({ context, flow })) fold(state, entry, authority);
   const known = state.jobs[job];
-  if (known === undefined) return no(`flow ${flow} has no job ${job}`);
+  if (known === undefined) return no(`job ${job} does not count in the log`);
   if (known.status === 'completed') return no(`job ${job} has completed`);
   return known.endedBy === 'script' ? no(`job ${job} was cancelled by its script`) : undefined;
 }
@@ -197,9 +204,18 @@ async function refuse(
     envelope: digest,
     flow: flowOf(message.data),
     error,
-    signers: [],
+    signers: signersOf(message.data),
   };
   await deps.bus.queues.publish(subjects.refused(context, digest), refusal);
+}
+
+/** Whose keys it names, valid or not: what a refused message says of itself. */
+function signersOf(data: Uint8Array): string[] {
+  try {
+    return open(data).signatures.map(({ keyid }) => keyid);
+  } catch {
+    return [];
+  }
 }
 
 function flowOf(data: Uint8Array): string | null {

@@ -24,8 +24,10 @@ export type Track = {
   end: { status: EndStatus } | null;
   /** Times a retry opened it again after its end. */
   reopened: number;
-  /** Digests of the command envelopes in the log: the same bytes twice are one command. */
+  /** Digests of the payloads of the commands in the log: the same command twice is one. */
   commands: string[];
+  /** Jobs planned so far. */
+  jobs: number;
 };
 
 export const emptyTrack = (): Track => ({
@@ -37,6 +39,7 @@ export const emptyTrack = (): Track => ({
   end: null,
   reopened: 0,
   commands: [],
+  jobs: 0,
 });
 
 /** The track after one more entry; the same object when nothing changed. */
@@ -71,7 +74,7 @@ export function track(before: Track, entry: LogEntry, authority: Authority): Tra
     case 'resume': {
       const body = CommandEntry.safeParse(entry.body);
       if (!body.success || body.data.verb !== entry.kind) return after;
-      after.commands = [...before.commands, body.data.envelope];
+      after.commands = [...before.commands, body.data.digest];
       if (body.data.verb === 'cancel' && body.data.job === null) {
         after.cancelled = true;
         if (after.term === null) after.end = { status: 'cancelled' };
@@ -85,7 +88,14 @@ export function track(before: Track, entry: LogEntry, authority: Authority): Tra
       return after;
     }
     default:
+      if (entry.kind === 'plan') after.jobs += planned(entry.body);
       if (after.term !== null && !after.term.decided) after.term = { ...after.term, decided: true };
       return after;
   }
+}
+
+/** How many new jobs a plan names: all a coord wants of it, so it is not parsed whole. */
+function planned(body: unknown): number {
+  const { jobs } = body as { jobs?: unknown };
+  return Array.isArray(jobs) ? jobs.length : 0;
 }

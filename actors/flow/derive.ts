@@ -57,6 +57,9 @@ export const SCRIPT_LIMITS = {
   maxModules: 1024,
 } as const;
 export const JOBS_MAX = 200_000;
+/** What one job may carry, and all jobs of a script: a string shared in the script is not shared outside. */
+const SPEC_BYTES_MAX = 256 * 1024;
+const SPECS_BYTES_MAX = 64 * 1024 * 1024;
 const NOTES_MAX = 10_000;
 const NOTE_LENGTH_MAX = 4096;
 
@@ -104,7 +107,14 @@ export type History = {
   nowMs: number;
 };
 
-export type DerivedJob = { n: number; spec: JobSpec; digest: string; line: number };
+/** `bytes`: length of the spec's canonical form. */
+export type DerivedJob = {
+  n: number;
+  spec: JobSpec;
+  digest: string;
+  line: number;
+  bytes: number;
+};
 
 export type Step =
   | { state: 'sliced' }
@@ -137,6 +147,7 @@ export class Derivation {
   #asked = 0;
   #pending: { question: Question; k: number; at: Position } | undefined;
   readonly #joinedJobs = new Set<number>();
+  #specBytes = 0;
   #notes: Note[] = [];
   #noteCount = 0;
   #mismatch: ReplayMismatch | undefined;
@@ -405,7 +416,15 @@ export class Derivation {
     const n = this.jobs.length;
     if (n >= JOBS_MAX)
       throw new HeroError('script_limit', `a script may spawn at most ${JOBS_MAX} jobs`);
-    const digest = this.#env.sha256(canonical(spec));
+    const text = canonical(spec);
+    this.#specBytes += text.length;
+    if (text.length > SPEC_BYTES_MAX || this.#specBytes > SPECS_BYTES_MAX) {
+      throw new HeroError(
+        'script_limit',
+        `a job may carry ${SPEC_BYTES_MAX >> 10} KiB and all jobs of a script ${SPECS_BYTES_MAX >> 20} MiB: keep large data in files or in the bucket, and name it`,
+      );
+    }
+    const digest = this.#env.sha256(text);
     const planned = this.#history.job(n);
     if (planned !== undefined && planned.digest !== digest) {
       this.#mismatch = this.#differs(
@@ -414,7 +433,7 @@ export class Derivation {
         `job ${n} ${planned.digest.slice(0, 12)}…`,
       );
     }
-    this.jobs.push({ n, spec, digest, line: at.line });
+    this.jobs.push({ n, spec, digest, line: at.line, bytes: text.length });
     return n;
   }
 

@@ -9,7 +9,9 @@
  *   F4 a claim counts only from the node its plan names, facts only from the claim's node and incarnation;
  *   F5 a job ends once: the first of {result, cancel, gone, end} in log order decides. A retry of a flow that
  *      ended failed takes its end back; the jobs that have another attempt by it may end once more;
- *   F6 what does not count is ignored and counted by its reason.
+ *   F6 what does not count is ignored and counted by its reason;
+ *   F7 the first entry on a pack's claim lane spends its fence, whoever wrote it: one that does not count
+ *      makes the pack void, since nobody can claim it any more.
  * The state is plain JSON. `fold` changes it in place and returns what changed, so that who waits for
  * something need not search for it.
  */
@@ -108,6 +110,7 @@ export type CommandState = {
   job: number | null;
   reason: string | null;
   by: string[];
+  digest: string;
 };
 
 export type FlowState = {
@@ -129,6 +132,8 @@ export type FlowState = {
   packs: Record<PackId, PackState>;
   /** Packs planned so far: the next one's ordinal. */
   packCount: number;
+  /** Packs whose claim was taken by an entry that does not count, before they were planned (F7). */
+  spent: Record<PackId, true>;
   answers: RecordedAnswer[];
   commands: CommandState[];
   cancelled: { seq: number; at: number; reason: string | null; by: string[] } | null;
@@ -162,6 +167,7 @@ export function emptyFlow(): FlowState {
     jobs: [],
     packs: {},
     packCount: 0,
+    spent: {},
     answers: [],
     commands: [],
     cancelled: null,
@@ -308,9 +314,11 @@ const cancelError = (who: string, reason: string | null = null): ErrorRecord =>
 
 function foldCommand(folding: Folding, body: Decisions['cancel']): string | undefined {
   const { state, entry, changes } = folding;
-  const { verb, job, reason, by } = body;
+  const { verb, job, reason, by, digest } = body;
   if (entry.lane !== 'main' || entry.kind !== verb) return 'unreadable';
-  state.commands.push({ seq: entry.seq, verb, job, reason, by });
+  if (digest !== '' && state.commands.some((known) => known.digest === digest))
+    return 'repeated_command';
+  state.commands.push({ seq: entry.seq, verb, job, reason, by, digest });
   changes.push({ type: 'commanded' });
   if (verb === 'pause') state.paused = true;
   if (verb === 'resume') state.paused = false;
@@ -379,6 +387,8 @@ function foldPlan(folding: Folding, body: Decisions['plan']): undefined {
   }
   for (const { pack, class: kind, node } of body.packs) {
     state.packCount += 1;
+    const spent = state.spent[pack] === true;
+    delete state.spent[pack];
     state.packs[pack] ??= {
       pack,
       class: kind,
@@ -386,7 +396,7 @@ function foldPlan(folding: Folding, body: Decisions['plan']): undefined {
       planSeq: entry.seq,
       planInc: body.inc,
       jobs: [],
-      state: 'queued',
+      state: spent ? 'void' : 'queued',
       claim: null,
     };
   }
@@ -475,25 +485,39 @@ function endJob(
 
 function foldClaim(folding: Folding, id: PackId): string | undefined {
   const { state, entry, changes } = folding;
-  const parsed = ClaimSchema.safeParse(entry.body);
-  if (!parsed.success) return 'unreadable';
-  const body: ClaimEntry = parsed.data;
   const pack = state.packs[id];
-  if (pack === undefined) return 'unknown_pack';
+  if (pack === undefined) {
+    if (Object.keys(state.spent).length < SPENT_MAX) state.spent[id] = true;
+    return 'unknown_pack';
+  }
   if (pack.state !== 'queued') return 'repeated_claim';
-  if (body.type === 'void') {
-    if (state.term === null || entry.writer !== state.term.node) return 'not_the_assignee';
-    if (body.term !== state.term.seq) return 'stale_term';
+  const parsed = ClaimSchema.safeParse(entry.body);
+  const refused = parsed.success ? refuseClaim(state, entry, pack, parsed.data) : 'unreadable';
+  if (!parsed.success || refused !== undefined || parsed.data.type === 'void') {
     pack.state = 'void';
     changes.push({ type: 'packVoid', pack: id });
-    return undefined;
+    return refused;
   }
-  if (entry.writer !== pack.node) return 'not_the_planned_node';
+  const body = parsed.data;
   pack.state = 'claimed';
   pack.claim = { inc: body.inc, runner: body.runner, seq: entry.seq, at: entry.at };
   changes.push({ type: 'packClaimed', pack: id });
   for (const { n, attempt } of body.begun) begin(folding, pack, n, attempt);
   return undefined;
+}
+
+/** More packs spent beforehand than any honest mistake makes. */
+const SPENT_MAX = 10_000;
+
+function refuseClaim(
+  { term }: FlowState,
+  { writer }: LogEntry,
+  { node }: PackState,
+  body: ClaimEntry,
+): string | undefined {
+  if (body.type === 'claim') return writer === node ? undefined : 'not_the_planned_node';
+  if (term === null || writer !== term.node) return 'not_the_assignee';
+  return body.term === term.seq ? undefined : 'stale_term';
 }
 
 function foldRun(folding: Folding, id: PackId): string | undefined {

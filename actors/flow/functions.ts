@@ -45,6 +45,9 @@ export type Run = {
   note(stream: 'log' | 'progress', text: string): void;
 };
 
+/** A question stands in an entry of the log. */
+const CALL_LENGTH_MAX = 64 * 1024;
+
 const usage = (message: string): HeroError => new HeroError('bad_job', message);
 
 export function registerFunctions(engine: Engine, run: Run, guard: (fn: HostFn) => HostFn): void {
@@ -147,7 +150,14 @@ function defineState(define: Define, ask: Ask, run: Run): void {
   };
   const call = (name: string, capability: string, args: Value[], at: Position): Value | Suspend => {
     run.require(capability);
-    return ask({ type: 'call', name, args: toJson(new RArray(args)) }, at);
+    const text = toJson(new RArray(args));
+    if (text.length > CALL_LENGTH_MAX) {
+      throw new HeroError(
+        'too_large',
+        `${name}: key and value have ${text.length} characters; at most ${CALL_LENGTH_MAX} are kept`,
+      );
+    }
+    return ask({ type: 'call', name, args: text }, at);
   };
   define('kv_get', 1, 1, ([k], at) => call('kv_get', 'kv:read', [key(k, 'kv_get')], at));
   define('kv_list', 0, 1, ([p], at) => call('kv_list', 'kv:read', [key(p ?? '', 'kv_list')], at));

@@ -18,8 +18,13 @@ import type { Worklist } from './worklist.ts';
 export const PACK_JOBS_MAX = 50;
 /** Packs a node's runner should get at least for each slot, so that a slow pack holds up little. */
 const PACKS_PER_SLOT = 2;
-/** Items of one plan decision at most, so that an entry stays well under 256 KiB. */
+/** New jobs of one plan decision at most. */
 export const PLAN_ITEMS_MAX = 600;
+/** Bytes of one plan decision at most, roughly: an entry of the log holds 256 KiB. */
+const PLAN_BYTES_MAX = 160 * 1024;
+/** Bytes of payload in one pack at most: its message has to pass the bus. */
+const PACK_BYTES_MAX = 512 * 1024;
+const REASON_LENGTH_MAX = 200;
 
 export type PlanInput = {
   flow: string;
@@ -39,11 +44,17 @@ export type Plan = {
   placed: Placement[];
   packs: PlannedPack[];
   gone: Gone[];
-  /** What goes into each pack, for the messages that follow the commit. */
-  contents: Map<string, { n: number; attempt: number }[]>;
-  /** More is to be planned than one entry may hold. */
-  more: boolean;
 };
+
+/** A plan in the making: what it holds so far in bytes, so that it ends before an entry is full. */
+type Draft = Plan & { bytes: number };
+
+const isFull = ({ bytes }: Draft): boolean => bytes > PLAN_BYTES_MAX;
+
+function add<T>(draft: Draft, list: T[], item: T): void {
+  list.push(item);
+  draft.bytes += JSON.stringify(item).length;
+}
 
 type Candidate = {
   n: number;
@@ -55,21 +66,16 @@ type Candidate = {
 
 /** The next plan, or undefined when nothing is to be planned now. */
 export function nextPlan(input: PlanInput): Plan | undefined {
-  const plan: Plan = {
-    jobs: [],
-    placed: [],
-    packs: [],
-    gone: [],
-    contents: new Map(),
-    more: false,
-  };
+  const plan: Draft = { jobs: [], placed: [], packs: [], gone: [], bytes: 0 };
   const candidates: Candidate[] = [];
   admitNewJobs(input, plan, candidates);
   reviewLoose(input, plan, candidates);
   reviewPacks(input, plan, candidates);
   pack(input, plan, candidates);
   const empty = plan.jobs.length + plan.placed.length + plan.gone.length === 0;
-  return empty ? undefined : plan;
+  if (empty) return undefined;
+  const { jobs, placed, packs, gone } = plan;
+  return { jobs, placed, packs, gone };
 }
 
 /** When the next retry falls due, epoch ms of bus time; undefined when none waits. */
@@ -82,22 +88,23 @@ export function nextRetryMs(state: FlowState, work: Worklist): number | undefine
   return next;
 }
 
-function admitNewJobs({ state, derived }: PlanInput, plan: Plan, candidates: Candidate[]): void {
+function admitNewJobs({ state, derived }: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const from = state.jobs.length;
-  const to = Math.min(derived.length, from + PLAN_ITEMS_MAX);
-  plan.more = to < derived.length;
-  for (const job of derived.slice(from, to)) {
+  for (const job of derived.slice(from, from + PLAN_ITEMS_MAX)) {
+    // The other half is for where they go.
+    if (plan.bytes > PLAN_BYTES_MAX / 2) return;
     const { kind, name, retries, backoff_ms, idempotent, after } = job.spec;
     const { n, digest, line } = job;
-    plan.jobs.push({ n, kind, name, digest, line, retries, backoff_ms, idempotent, after });
+    add(plan, plan.jobs, { n, kind, name, digest, line, retries, backoff_ms, idempotent, after });
     if (after.length === 0)
       candidates.push({ n, attempt: 1, spec: job.spec, because: null, alone: false });
   }
 }
 
-function reviewLoose(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
+function reviewLoose(input: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const { state, work, derived, nowMs } = input;
   for (const n of work.loose) {
+    if (isFull(plan)) return;
     const job = state.jobs[n];
     const spec = derived[n]?.spec;
     if (job === undefined || spec === undefined) continue;
@@ -108,7 +115,7 @@ function reviewLoose(input: PlanInput, plan: Plan, candidates: Candidate[]): voi
     } else if (job.begunAt === null) {
       const blocked = blockedBy(input, job);
       if (blocked === 'waits') continue;
-      if (blocked !== undefined) plan.gone.push(blocked);
+      if (blocked !== undefined) add(plan, plan.gone, blocked);
       else candidates.push({ n, attempt: job.attempt, spec, because: reasonOf(job), alone });
     }
   }
@@ -132,11 +139,12 @@ function blockedBy({ state, flow }: PlanInput, job: JobState): 'waits' | Gone | 
 }
 
 /** Packs whose claimer is gone: what was not begun moves on, what was begun is lost. */
-function reviewPacks(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
+function reviewPacks(input: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const { state, work, derived } = input;
   for (const claimed of work.openPacks(state)) {
     if (claimed.state !== 'claimed' || !input.isLost(claimed)) continue;
     for (const n of claimed.jobs) {
+      if (isFull(plan)) return;
       const job = state.jobs[n];
       const spec = derived[n]?.spec;
       if (job === undefined || spec === undefined) continue;
@@ -146,7 +154,7 @@ function reviewPacks(input: PlanInput, plan: Plan, candidates: Candidate[]): voi
       } else if (spec.idempotent && mayLoseAgain(job)) {
         candidates.push({ n, attempt: job.attempt + 1, spec, because: 'lost', alone: true });
       } else {
-        plan.gone.push(outcomeUnknown(job, claimed, spec.idempotent));
+        add(plan, plan.gone, outcomeUnknown(job, claimed, spec.idempotent));
       }
     }
   }
@@ -165,7 +173,7 @@ function outcomeUnknown(job: JobState, claimed: PackState, idempotent: boolean):
 }
 
 /** Gives candidates to packs: alike needs go together, spread over the nodes that fit by their slots. */
-function pack(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
+function pack(input: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const groups = new Map<string, Candidate[]>();
   for (const candidate of candidates) {
     const { kind, on, needs } = candidate.spec;
@@ -180,7 +188,7 @@ function pack(input: PlanInput, plan: Plan, candidates: Candidate[]): void {
 
 function packGroup(
   input: PlanInput,
-  plan: Plan,
+  plan: Draft,
   group: Candidate[],
   given: Map<string, number>,
 ): void {
@@ -190,8 +198,8 @@ function packGroup(
   const need: Need = { on: spec.on, capabilities: spec.needs, class: spec.kind, context };
   const load: Load = (address) => input.load(address) + (given.get(address) ?? 0);
   const size = packSize(group.length, fitting(need, roster));
-  for (let from = 0; from < group.length; from += size) {
-    const members = group.slice(from, from + size);
+  for (const members of parts(input, group, size)) {
+    if (isFull(plan)) return;
     const found = place(need, roster, load);
     if ('reasons' in found) {
       for (const member of members) leaveUnplaced(state, plan, member, explain(found.reasons));
@@ -200,15 +208,28 @@ function packGroup(
     const { address } = found.node;
     const id = `p${state.packCount + plan.packs.length}`;
     given.set(address, (given.get(address) ?? 0) + members.length);
-    plan.packs.push({ pack: id, class: spec.kind, node: address });
-    plan.contents.set(
-      id,
-      members.map(({ n, attempt }) => ({ n, attempt })),
-    );
+    add(plan, plan.packs, { pack: id, class: spec.kind, node: address });
     for (const { n, attempt, because } of members) {
-      plan.placed.push({ n, attempt, pack: id, unplaced: null, because });
+      add(plan, plan.placed, { n, attempt, pack: id, unplaced: null, because });
     }
   }
+}
+
+/** A group cut into packs: by how many jobs, and by how many bytes, one may hold. */
+function* parts({ derived }: PlanInput, group: Candidate[], size: number): Iterable<Candidate[]> {
+  let part: Candidate[] = [];
+  let bytes = 0;
+  for (const candidate of group) {
+    const more = derived[candidate.n]?.bytes ?? 0;
+    if (part.length >= size || (part.length > 0 && bytes + more > PACK_BYTES_MAX)) {
+      yield part;
+      part = [];
+      bytes = 0;
+    }
+    part.push(candidate);
+    bytes += more;
+  }
+  if (part.length > 0) yield part;
 }
 
 function packSize(count: number, nodes: { slots: number }[]): number {
@@ -222,10 +243,11 @@ function packSize(count: number, nodes: { slots: number }[]): number {
 /** Says why a job has no node, once: the same reason again is no news for the log. */
 function leaveUnplaced(
   state: FlowState,
-  plan: Plan,
+  plan: Draft,
   { n, attempt, because }: Candidate,
-  reason: string,
+  why: string,
 ): void {
+  const reason = why.slice(0, REASON_LENGTH_MAX);
   const job = state.jobs[n];
   if (
     job !== undefined &&
@@ -234,5 +256,5 @@ function leaveUnplaced(
     job.attempt === attempt
   )
     return;
-  plan.placed.push({ n, attempt, pack: null, unplaced: reason.slice(0, 1024), because });
+  if (!isFull(plan)) add(plan, plan.placed, { n, attempt, pack: null, unplaced: reason, because });
 }

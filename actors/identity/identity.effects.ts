@@ -47,8 +47,8 @@ export type Session<B extends SessionBus> = {
   stop: () => Promise<void>;
 };
 
-const RETRY = { firstMs: 500, maxMs: 30_000 };
-const REJOIN = { firstMs: 4_000, maxMs: 60_000 };
+const RETRY = { firstMs: 500, maxMs: 5_000 };
+const REJOIN = { firstMs: 2_000, maxMs: 10_000 };
 const POLL = { firstMs: 2_000, maxMs: 15_000 };
 /** Credentials without an end are still renewed: what they allow may have changed. */
 const RENEW_MAX_MS = 12 * 3600 * 1000;

@@ -148,6 +148,7 @@ export class MemoryBus {
     };
     return {
       get: async (key) => bucket.entries.get(key),
+      revision: async (key) => bucket.entries.get(key)?.revision ?? 0,
       put: async (key, value) => write(key, value, false),
       create: async (key, value) => write(key, value, bucket.entries.has(key)),
       update: async (key, value, revision) =>

@@ -51,6 +51,7 @@ class MemoryBucket {
         if (found === undefined) return undefined;
         return { key, value: exactJson(found.text), revision: found.revision, at: 0 };
       },
+      revision: async (key) => this.texts.get(key)?.revision ?? 0,
       create: (key, value) => write(key, value, 0),
       update: (key, value, revision) => write(key, value, revision),
       put: async (key, value) => this.set(key, JSON.stringify(value)),

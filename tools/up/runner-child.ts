@@ -14,11 +14,19 @@ import { LEASE_MS } from '../../schemas/node.ts';
  * jobs (it is stopped, or its event loop is held), so it is killed: its guardian ends them.
  */
 const SILENCE_MAX_MS = LEASE_MS - 500;
+/** How a runner ends that was told to take nothing more. */
+const DRAINED = 'drained';
+/** A child that has not given its first sign of life by then never will. */
+const START_MAX_MS = 20_000;
 /** SIGTERM lets what runs end; a child that does not go is killed. */
 const STOP_DEADLINE_MS = 8_000;
 
 export function runnerChild(config: RunnerProcess, alarm: (message: string) => void): ChildSpec {
-  return { id: config.name, start: () => startChild(config, alarm) };
+  return {
+    id: config.name,
+    start: () => startChild(config, alarm),
+    isDone: (reason) => reason === DRAINED,
+  };
 }
 
 async function startChild(
@@ -34,14 +42,16 @@ async function startChild(
     alarm(`${config.name}: silent for ${SILENCE_MAX_MS} ms; killed`);
     child.kill('SIGKILL');
   };
-  let silence: NodeJS.Timeout | undefined;
+  let silence = setTimeout(silent, START_MAX_MS);
   child.stdout.on('data', () => {
     clearTimeout(silence);
     silence = setTimeout(silent, SILENCE_MAX_MS);
   });
   const ended = new Promise<string>((resolve) => {
     child.once('error', (error) => resolve(error.message));
-    child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
+    child.once('exit', (code, signal) =>
+      resolve(signal ?? (code === 0 ? DRAINED : `exit code ${code}`)),
+    );
   }).finally(() => clearTimeout(silence));
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     for (const line of text.split('\n')) if (line !== '') alarm(`${config.name}: ${line}`);

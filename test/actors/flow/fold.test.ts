@@ -310,6 +310,41 @@ test('fold - results of who did not claim the pack count for nothing', () => {
   assert.deepEqual(state.ignored, { not_the_claimer: 1 });
 });
 
+test('fold - who spends the fence of a pack without right makes it void, so that its jobs move on', () => {
+  const stranger = 'd'.repeat(32);
+  const stale: [string, string, string, object] = [
+    stranger,
+    'claim',
+    'p0',
+    { type: 'void', term: 1, reason: 'late' },
+  ];
+  const state = story(deploy, assign, oneJob(), stale, claim);
+  assert.equal(state.packs['p0']?.state, 'void');
+  assert.equal(state.jobs[0]?.begunAt, null);
+  assert.deepEqual(state.ignored, { not_the_assignee: 1, repeated_claim: 1 });
+  const early = story(deploy, assign, stale, oneJob(), claim);
+  assert.equal(early.packs['p0']?.state, 'void');
+});
+
+test('fold - the same command wrapped anew is one command', () => {
+  const pause = (seq: string): [string, string, string, object] => [
+    COORD,
+    'main',
+    seq,
+    {
+      verb: seq,
+      job: null,
+      reason: null,
+      by: [U],
+      envelope: '{}',
+      digest: seq === 'pause' ? 'aa' : 'bb',
+    },
+  ];
+  const state = story(deploy, assign, pause('pause'), pause('resume'), pause('pause'));
+  assert.equal(state.paused, false);
+  assert.deepEqual(state.ignored, { repeated_command: 1 });
+});
+
 test('fold - a cancel of a flow nobody was assigned is its end', () => {
   const state = story(deploy, [
     COORD,

@@ -312,7 +312,11 @@ export const logs: fc.Arbitrary<LogEntry[]> = fc
     return entries;
   });
 
-/** Entries that must never count, whatever the state: from a stranger, unreadable, of unknown kind. */
+/**
+ * Decisions and facts of who may not write them. A stranger's entry on a claim lane is another matter: it
+ * spends the pack's fence, whoever wrote it (F7).
+ */
 export const worthless: fc.Arbitrary<Draft> = fc
   .oneof(...drafts)
+  .filter((draft) => draft.lane !== 'claim')
   .map((draft): Draft => ({ ...draft, writer: STRANGER }));

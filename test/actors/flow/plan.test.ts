@@ -72,7 +72,22 @@ const spec = (over: Partial<JobSpec> = {}): JobSpec => ({
   ...over,
 });
 const jobs = (count: number, over: Partial<JobSpec> = {}): DerivedJob[] =>
-  Array.from({ length: count }, (_, n) => ({ n, spec: spec(over), digest: `${n}`, line: 1 }));
+  Array.from({ length: count }, (_, n) => ({
+    n,
+    spec: spec(over),
+    digest: `${n}`,
+    line: 1,
+    bytes: 100,
+  }));
+
+/** What a plan puts into each pack. */
+function contents({ placed }: Plan): Map<string, { n: number; attempt: number }[]> {
+  const packs = new Map<string, { n: number; attempt: number }[]>();
+  for (const { pack, n, attempt } of placed) {
+    if (pack !== null) packs.set(pack, [...(packs.get(pack) ?? []), { n, attempt }]);
+  }
+  return packs;
+}
 
 /** A flow as its supervisor holds it, to which entries are appended as the log would store them. */
 class World {
@@ -162,12 +177,12 @@ test('plan - jobs are spread over nodes by their slots, and every job is in exac
         world.roster = Array.from({ length: nodes }, (_, i) => node(String(i).repeat(32)));
         const plan = world.plan();
         assert.ok(plan);
-        const packed = [...plan.contents.values()].flat().map(({ n }) => n);
+        const packed = [...contents(plan).values()].flat().map(({ n }) => n);
         assert.deepEqual(
           packed.sort((a, b) => a - b),
           Array.from({ length: count }, (_, n) => n),
         );
-        assert.ok([...plan.contents.values()].every((content) => content.length <= PACK_JOBS_MAX));
+        assert.ok([...contents(plan).values()].every((content) => content.length <= PACK_JOBS_MAX));
         if (count >= nodes * 8)
           assert.equal(new Set(plan.packs.map((pack) => pack.node)).size, nodes);
         assert.equal(world.plan(), undefined, 'what is planned is not planned again');
@@ -189,9 +204,9 @@ test('plan - a job no node can have is unplaced with the reason of each node, an
 
 test('plan - a lost attempt: an idempotent job is tried again alone, another fails with outcome_unknown', () => {
   const world = new World([
-    { n: 0, spec: spec({ idempotent: true }), digest: '0', line: 1 },
-    { n: 1, spec: spec(), digest: '1', line: 2 },
-    { n: 2, spec: spec(), digest: '2', line: 3 },
+    { n: 0, spec: spec({ idempotent: true }), digest: '0', line: 1, bytes: 100 },
+    { n: 1, spec: spec(), digest: '1', line: 2, bytes: 100 },
+    { n: 2, spec: spec(), digest: '2', line: 3, bytes: 100 },
   ]);
   world.roster = [
     node(ME, {
@@ -218,7 +233,7 @@ test('plan - a lost attempt: an idempotent job is tried again alone, another fai
   const again = plan.placed.find(({ n }) => n === 0);
   assert.deepEqual([again?.attempt, again?.because], [2, 'lost']);
   assert.equal(
-    [...plan.contents.values()].find((content) => content.some(({ n }) => n === 0))?.length,
+    [...contents(plan).values()].find((content) => content.some(({ n }) => n === 0))?.length,
     1,
   );
   if (world.state.packs[first]?.jobs.includes(1)) {
@@ -281,8 +296,8 @@ test('plan - a failed job with retries is tried again after its back-off, not be
 
 test('plan - `after` waits for its jobs, and ends with them when they fail', () => {
   const derived = [
-    { n: 0, spec: spec(), digest: '0', line: 1 },
-    { n: 1, spec: spec({ after: [0] }), digest: '1', line: 2 },
+    { n: 0, spec: spec(), digest: '0', line: 1, bytes: 100 },
+    { n: 1, spec: spec({ after: [0] }), digest: '1', line: 2, bytes: 100 },
   ];
   const world = new World(derived);
   const pack = world.plan()?.packs[0]?.pack ?? '';
@@ -359,4 +374,23 @@ test('place - selectors, states and reasons', () => {
   assert.ok('node' in fit && fit.node.address === 'e'.repeat(32));
   assert.match(selectorFault('grp=eu') ?? '', /is no selector term/);
   assert.equal(selectorFault('group=eu, cap=vm'), undefined);
+});
+
+test('plan - no plan outgrows an entry of the log, however many jobs wait for one node', () => {
+  const world = new World(jobs(6000, { on: 'group=later', name: 'x'.repeat(100) }));
+  const size = (plan: Plan): number => JSON.stringify(plan).length;
+  for (let plan = world.plan(); plan !== undefined; plan = world.plan())
+    assert.ok(size(plan) < 256 * 1024);
+  assert.equal(world.state.jobs.length, 6000);
+  world.roster = [node(ME, { groups: ['later'] })];
+  for (let plan = world.plan(); plan !== undefined; plan = world.plan())
+    assert.ok(size(plan) < 256 * 1024);
+  assert.ok(world.state.jobs.every((job) => job.status === 'pending'));
+});
+
+test('plan - packs are cut by bytes too', () => {
+  const world = new World(jobs(40).map((job) => ({ ...job, bytes: 200 * 1024 })));
+  const plan = world.plan();
+  assert.ok(plan);
+  assert.ok([...contents(plan).values()].every((content) => content.length <= 2));
 });
