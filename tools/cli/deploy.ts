@@ -20,6 +20,7 @@ import {
 } from './arguments.ts';
 import { readBundle } from './bundle.ts';
 import { assertCompiles } from './check.ts';
+import { tellPlan } from './dry-run.ts';
 import { EXIT, usage } from './failure.ts';
 import { openHome, readKeyFile } from './home.ts';
 import { globals, printJson, say, withExample } from './output.ts';
@@ -37,17 +38,14 @@ type DeployOptions = {
   sign?: string[];
   file?: string[];
   detach?: boolean;
+  dryRun?: boolean;
   out?: string;
-  placeWithin: string;
+  placeWithin?: string;
 };
 
-export function registerDeploy(program: Command): void {
-  const command = program
-    .command('deploy')
-    .summary('seal a script, publish it and follow it to the end')
-    .description(
-      'Seals a script with its arguments, publishes it, and follows its flow to the end. The value of the script goes to stdout, all else to stderr. Ctrl-C detaches and cancels nothing.',
-    )
+/** What is signed and by whom: the same for a deployment and for its plan. */
+function withContent(command: Command): Command {
+  return command
     .argument('<file>', 'the script; - reads it from standard input')
     .option('-c, --context <name>', "the context; by default the home's, else `default`")
     .option('--arg <k=v>', 'an argument: k=v a string, k:=json typed; may be repeated', collect)
@@ -66,7 +64,16 @@ export function registerDeploy(program: Command): void {
       '--file <name=path>',
       'a file sent along, for jobs that ask for it by name; may be repeated',
       collect,
+    );
+}
+
+export function registerDeploy(program: Command): void {
+  const command = withContent(program.command('deploy'))
+    .summary('seal a script, publish it and follow it to the end')
+    .description(
+      'Seals a script with its arguments, publishes it, and follows its flow to the end. The value of the script goes to stdout, all else to stderr. Ctrl-C detaches and cancels nothing.',
     )
+    .option('--dry-run', 'publish nothing: tell what it would do, as `herobus plan`')
     .option('--detach', 'only publish: print the flow id and do not wait')
     .option('--out <file>', 'write the sealed bytes there instead of publishing them')
     .option('--place-within <duration>', 'give up waiting when no node fits for this long', '30s')
@@ -82,12 +89,24 @@ export function registerDeploy(program: Command): void {
   );
 }
 
+export function registerPlan(program: Command): void {
+  const command = withContent(program.command('plan'))
+    .summary('tell what a deployment would do')
+    .description(
+      'Tells what deploying a script would do, and changes nothing: what would be refused, and the jobs the script asks for until it first waits, each with the node it would go to by the roster as it stands. Exits with 2 where something would be refused or not placed.',
+    )
+    .action(async (file: string, options: DeployOptions, self: Command) => {
+      process.exitCode = await deploy(file, { ...options, dryRun: true }, self);
+    });
+  withExample(command, 'herobus plan fleet.rhai --grant kv:write --on group=edge');
+}
+
 async function deploy(file: string, options: DeployOptions, self: Command): Promise<number> {
   const { home: given, json = false } = globals(self);
   if (options.detach && options.out !== undefined) {
     throw usage('--detach and --out exclude each other: with --out nothing is published');
   }
-  const placeWithinMs = parseDuration(options.placeWithin, '--place-within');
+  const placeWithinMs = parseDuration(options.placeWithin ?? '30s', '--place-within');
   const home = await openHome(given);
   const context = contextOf(options.context, home);
   const parsed = {
@@ -99,9 +118,14 @@ async function deploy(file: string, options: DeployOptions, self: Command): Prom
   };
   const keys = [home.identity, ...(await Promise.all((options.sign ?? []).map(readKeyFile)))];
   const bundle = await readBundle(file);
-  assertCompiles(bundle, file === '-' ? 'standard input' : file);
+  // A plan tells what would be refused; that it does not compile is part of it.
+  if (options.dryRun !== true) assertCompiles(bundle, file === '-' ? 'standard input' : file);
   const files = await readFilesToSend(options.file ?? []);
   const draft: DeploymentDraft = { ...parsed, ...bundle, files: signedFiles(files) };
+  if (options.dryRun === true) {
+    if (options.out !== undefined) throw usage('--dry-run and --out exclude each other');
+    return withSession(self, (session) => tellPlan(session, draft, once(keys), json));
+  }
   if (options.out !== undefined) {
     // Whoever publishes the bytes has not got the files: they are sent now.
     if (files.length > 0) {

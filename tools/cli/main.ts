@@ -19,6 +19,7 @@ const COMMANDS: Record<string, () => Promise<Register>> = {
   init: async () => (await import('./init.ts')).registerInit,
   up: async () => (await import('./up.ts')).registerUp,
   deploy: async () => (await import('./deploy.ts')).registerDeploy,
+  plan: async () => (await import('./deploy.ts')).registerPlan,
   sign: async () => (await import('./sign.ts')).registerSign,
   publish: async () => (await import('./publish.ts')).registerPublish,
   verify: async () => (await import('./verify.ts')).registerVerify,
