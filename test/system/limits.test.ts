@@ -24,6 +24,17 @@ const CASES: [what: string, script: string, code: string][] = [
   ['nested ten thousand deep', deep(10_000), 'script_limit'],
   ['arrays in arrays without end', 'let a = []; loop { let b = [a, a]; a = b; }', 'script_limit'],
   ['more jobs than anybody wants', 'for i in 0..1000000 { process("true"); }', 'script_limit'],
+  [
+    'a large string in many jobs',
+    'let s = ""; s.pad(2000000, "x"); for i in 0..2500 { process(#{ cmd: "true", stdin: s }); }',
+    'script_limit',
+  ],
+  [
+    'small strings in very many jobs',
+    'let s = ""; s.pad(100000, "x"); for i in 0..2500 { process(#{ cmd: "true", stdin: s }); }',
+    'script_limit',
+  ],
+  ['a value too large to be kept', 'let s = ""; s.pad(300000, "x"); kv_set("k", s);', 'too_large'],
   ['no script at all', 'let = ;', 'script_syntax'],
 ];
 
@@ -33,7 +44,14 @@ const CASES: [what: string, script: string, code: string][] = [
 async function deployUnchecked(node: Node, server: string, script: string): Promise<Ran> {
   const key = makeKey(seedOf(readFileSync(join(node.home, 'key.nk'), 'utf8')));
   const file = join(node.data, 'sealed');
-  writeFileSync(file, seal(Buffer.from(JSON.stringify(deployment(script))), DEPLOY, key));
+  writeFileSync(
+    file,
+    seal(
+      Buffer.from(JSON.stringify(deployment(script, { grants: ['process', 'kv:write'] }))),
+      DEPLOY,
+      key,
+    ),
+  );
   return herobus(node.home, ['--server', server, '--json', 'publish', file]);
 }
 
