@@ -34,6 +34,7 @@ let roster: Roster;
 before(async () => {
   bus = await startRealBus({ durability: 'relaxed' });
   control = await controlBus(bus, home);
+  await control.admin.ensureBus();
   ledger = await startLedger({
     bus: control,
     issue: ({ kind, principal }, contexts) => {
