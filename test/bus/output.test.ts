@@ -25,8 +25,11 @@ before(async () => {
   bus = await startRealBus({ contexts: [CONTEXT] });
   control = await controlBus(bus);
   node = await nodeBus(bus);
-  const maker = { follower: control.admin.follower, queue: control.admin.queue };
-  const followers = new Followers(maker, () => performance.now());
+  const { admin } = control;
+  const followers = new Followers(
+    { follower: (spec) => admin.follower(spec), queue: (spec) => admin.queue(spec) },
+    () => performance.now(),
+  );
   control.subscribe('hb.ledger.follow', ({ data, caller = '', reply }) => {
     asked++;
     const request = FollowRequest.parse(JSON.parse(Buffer.from(data).toString()));

@@ -20,7 +20,9 @@ function log(results: object[]): LogEntry[] {
   const head = { v: 1, inc: INC };
   const job = { kind: 'process', name: 'j', digest: '00', line: 1 };
   const main = (kind: string, writer: string, body: object) => ({
-    ...{ lane: 'main' as const, kind, writer },
+    lane: 'main' as const,
+    kind,
+    writer,
     body: { ...head, ...body },
   });
   const entries = [
@@ -33,15 +35,20 @@ function log(results: object[]): LogEntry[] {
       packs: [{ pack: 'p0', class: 'process', node: NODE_A }],
     }),
     {
-      ...{ lane: 'claim' as const, pack: 'p0', writer: NODE_A },
+      lane: 'claim' as const,
+      pack: 'p0',
+      writer: NODE_A,
       body: {
         ...head,
-        ...{ type: 'claim', runner: 'process-0' },
+        type: 'claim',
+        runner: 'process-0',
         begun: [0, 1].map((n) => ({ n, attempt: 1 })),
       },
     },
     {
-      ...{ lane: 'run' as const, pack: 'p0', writer: NODE_A },
+      lane: 'run' as const,
+      pack: 'p0',
+      writer: NODE_A,
       body: { ...head, runner: 'process-0', results },
     },
   ];
@@ -49,7 +56,13 @@ function log(results: object[]): LogEntry[] {
 }
 
 const result = (n: number, more: object) => ({
-  ...{ n, attempt: 1, outcome: 'completed', value: '1', error: null, started_ms: 1, ended_ms: 2 },
+  n,
+  attempt: 1,
+  outcome: 'completed',
+  value: '1',
+  error: null,
+  started_ms: 1,
+  ended_ms: 2,
   ...more,
 });
 
