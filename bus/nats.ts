@@ -34,6 +34,7 @@ import { makeFlowLog } from './log.ts';
 import { readOutput, type OutputQuery, type OutputReader } from './output.ts';
 import { ensureBus, ensureContext, ensurePrivate, ensureUserBucket, isPrivate } from './streams.ts';
 import { consumers, streams, subjects } from './subjects.ts';
+import { streamTails, type StreamTails } from './watermark.ts';
 
 export type NatsBusOptions = {
   kind: 'control' | 'node' | 'user';
@@ -61,6 +62,8 @@ export type BusAdmin = {
   /** For the ledger: see its `ConsumerMaker`. */
   follower(spec: FollowerSpec): Promise<void>;
   queue(spec: QueueSpec & { makeStream?: string | null }): Promise<void>;
+  /** The ends of the streams that carry truth, of both accounts. */
+  tails(): StreamTails;
 };
 
 export type NatsBus = Bus & {
@@ -382,5 +385,6 @@ function makeAdmin({ kind, main, ledger, durability = 'fsync' }: Parts): BusAdmi
       if (spec.makeStream) await ensureContext(nats, spec.stream.replace(/^JOBS_/, ''), durability);
       await makeQueueConsumer(nats, spec);
     },
+    tails: () => streamTails(control(), ledger?.nats),
   };
 }

@@ -25,6 +25,24 @@ export const BusFile = z.object({
 });
 export type BusFile = z.infer<typeof BusFile>;
 
+/** The end of a stream as it was seen: its last sequence, and the message's digest (null: not stored any more). */
+export const Watermark = z.object({
+  seq: z.int().min(1),
+  digest: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/)
+    .nullable(),
+  at: z.string(),
+});
+export type Watermark = z.infer<typeof Watermark>;
+
+/** `<data>/watermarks.json` (bus/watermark.ts). */
+export const WatermarkFile = z.object({
+  v: z.literal(1),
+  streams: z.record(z.string(), Watermark),
+});
+export type WatermarkFile = z.infer<typeof WatermarkFile>;
+
 export const Durability = z.enum(['fsync', 'relaxed', 'replicated']);
 export type Durability = z.infer<typeof Durability>;
 

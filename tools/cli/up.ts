@@ -19,6 +19,7 @@ type UpFlags = {
   groups: string[];
   runners: RunnerConfig[];
   durability: Durability;
+  acceptLoss?: boolean;
   roles: ReadonlySet<Role>;
 };
 
@@ -40,6 +41,10 @@ export function registerUp(program: Command): void {
       parseRunners(DEFAULT_RUNNERS),
     )
     .option('--durability <class>', 'fsync, relaxed or replicated', parseDurability, 'fsync')
+    .option(
+      '--accept-loss',
+      'start although the log went back (log_regressed), and tell what is lost',
+    )
     .option(
       '--roles <roles>',
       'ledger, roster, coord, supervisor, runner (default: all)',
@@ -68,6 +73,7 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
     runners: flags.runners,
     roles: flags.roles,
     durability: flags.durability,
+    acceptLoss: flags.acceptLoss ?? false,
     version: version(),
     alarm,
   });
@@ -78,7 +84,11 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
   const { ready } = running;
   if (json) console.log(JSON.stringify({ event: 'ready', ...ready }));
   else console.log(`ready: ${ready.server}, node ${ready.address}`);
-  const signal = await stopping;
+  const signal = await Promise.race([stopping, running.failed]);
+  if (typeof signal !== 'string') {
+    await running.stop(signal.code);
+    throw signal;
+  }
   alarm(`${signal}: draining, then stopping`);
   await running.stop(signal);
   if (json) console.log(JSON.stringify({ event: 'stopped' }));

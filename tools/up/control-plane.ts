@@ -16,7 +16,9 @@ import { type Issuer, makeIssuer, makeTrust, openKeys } from '../../bus/credenti
 import type { Identity } from '../../bus/identity.ts';
 import { type NatsBus, openNatsBus } from '../../bus/nats.ts';
 import { type EmbeddedServer, startServer } from '../../bus/server.ts';
+import { openWatermarks } from '../../bus/watermark.ts';
 import type { Durability, Role } from '../../schemas/config.ts';
+import type { HeroError } from '../../schemas/errors.ts';
 import type { Incarnation } from '../../schemas/ids.ts';
 import { JobKind } from '../../schemas/job.ts';
 import type { ContextRecord, PrincipalRecord } from '../../schemas/ledger.ts';
@@ -34,6 +36,8 @@ export type ControlPlaneOptions = {
   acceptLoss: boolean;
   host: Host;
   alarm: (message: string) => void;
+  /** A stream went back while it ran: whatever is decided from now on is decided on a wrong log. */
+  onRegressed: (error: HeroError) => void;
 };
 
 export type ControlPlane = { url: string; joinCreds: string; stop: () => Promise<void> };
@@ -56,6 +60,9 @@ export async function startControlPlane(options: ControlPlaneOptions): Promise<C
     await writeAtomic(joinCreds, await issuer.joinCreds(), SECRET_MODE);
     const bus = await openControlBus(options, server, issuer);
     undo.push(() => bus.close());
+    // Before anything writes to the streams, and ended after everything that does.
+    const marks = await openWatermarks({ ...options, tails: bus.admin.tails(), link: bus.link });
+    undo.push(() => marks.stop());
     await bus.admin.ensureBus();
     await startActors(options, bus, issuer, undo);
     await announce(dataDir, server, joinCreds, issuer.account);

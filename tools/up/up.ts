@@ -28,6 +28,8 @@ export type UpOptions = {
   runners: RunnerConfig[];
   roles: ReadonlySet<Role>;
   durability: Durability;
+  /** Start although a stream of the embedded bus went back. */
+  acceptLoss: boolean;
   version: string;
   /** What an operator should know, a line each. */
   alarm: (message: string) => void;
@@ -35,7 +37,9 @@ export type UpOptions = {
 
 export type Up = {
   ready: { principal: string; address: string; server: string; web: string | null };
-  /** Drains and stops everything, in order. */
+  /** Settles when it must not go on, with the reason; what is left to do is to stop. */
+  failed: Promise<HeroError>;
+  /** Drains and stops everything, in order; after a failure without draining, which would write. */
   stop: (reason: string) => Promise<void>;
 };
 
@@ -54,17 +58,23 @@ export async function up(options: UpOptions): Promise<Up> {
     },
   });
   const asNode = roles.has('supervisor') || roles.has('runner');
+  const failed = Promise.withResolvers<HeroError>();
+  let failure: HeroError | undefined;
+  const onRegressed = (error: HeroError): void => {
+    failure = error;
+    failed.resolve(error);
+  };
   let plane: ControlPlane | undefined;
   let node: RunningNode | undefined;
   const stop = async (reason: string): Promise<void> => {
-    await node?.drain(reason);
+    if (failure === undefined) await node?.drain(reason);
     await node?.stop();
     host.stopAll();
     await plane?.stop();
   };
   try {
     if (CONTROL_ROLES.some((role) => roles.has(role)) && options.join === null) {
-      plane = await startControlPlane({ ...options, identity, incarnation, host });
+      plane = await startControlPlane({ ...options, identity, incarnation, host, onRegressed });
       await rememberData(home, resolve(dataDir));
     }
     if (options.acceptLoss && plane === undefined) {
@@ -76,7 +86,7 @@ export async function up(options: UpOptions): Promise<Up> {
     const { server, joinCreds } = await whereToJoin(options, plane);
     if (asNode) node = await startNode({ ...options, server, joinCreds, incarnation, host });
     const { principal, address } = identity;
-    return { ready: { principal, address, server, web: null }, stop };
+    return { ready: { principal, address, server, web: null }, failed: failed.promise, stop };
   } catch (error) {
     await stop('it could not start');
     throw error;

@@ -1,0 +1,312 @@
+/**
+ * Watermarks: how far each stream that carries truth had come, kept where the server cannot take it back.
+ *
+ * A server whose newest block is damaged cuts the stream back without a word and gives the same sequences
+ * to other messages (reference/bus.md 6). So the last sequence of each stream and the digest of its message
+ * stand in `<data>/watermarks.json` as well, and are compared before any actor starts, and again whenever
+ * the server came back. Which streams there are is bus/streams.ts; who stops is tools/up.
+ *
+ * W1 A mark is never lowered and never replaced while its stream contradicts it, except on `acceptLoss`.
+ * W2 A mark may lag (by a round, or by a rename that a power cut undid): an older mark is still true.
+ * W3 A message may go while its stream goes on: purged, outlived by its key's history, done in its queue.
+ *    Where nothing followed it and nobody was running who could have purged it, the stream lost its end.
+ */
+import { createHash } from 'node:crypto';
+import { join } from 'node:path';
+import type { NatsConnection } from '@nats-io/transport-node';
+import { type Watermark, WatermarkFile } from '../schemas/config.ts';
+import { ensureError, HeroError } from '../schemas/errors.ts';
+import { readIfThere, writeAtomic } from './atomic-file.ts';
+import type { Link } from './bus.ts';
+import { callApi, ServerRefusal } from './jetstream.ts';
+import { bucketStream, PRIVATE_BUCKETS } from './streams.ts';
+import { streams } from './subjects.ts';
+
+/** Where a stream ends. A stream that does not exist ends at 0. */
+type Tail = { first: number; last: number; messages: number; isQueue: boolean };
+
+/** The streams that are watched, and how to look at their ends; each over the account it lives in. */
+export type StreamTails = {
+  streams: readonly string[];
+  tail(stream: string): Promise<Tail>;
+  /** SHA-256 of the message there; undefined when none is stored. */
+  digest(stream: string, seq: number): Promise<string | undefined>;
+};
+
+export type WatermarkOptions = {
+  dataDir: string;
+  tails: StreamTails;
+  link: Link;
+  /** Go on with streams that went back, and tell what was accepted. */
+  acceptLoss: boolean;
+  alarm: (message: string) => void;
+  /** A stream went back while this process ran; called once, and no mark moves any more. */
+  onRegressed: (error: HeroError) => void;
+};
+
+export type WatermarkKeeper = {
+  /** Looks now. Never throws: what fails is told and tried again in the next round. */
+  refresh(): Promise<void>;
+  /** Looks once more and ends; the connection must still be there. */
+  stop(): Promise<void>;
+};
+
+const ROUND_MS = 1000;
+const ANSWER_TIMEOUT_MS = 5_000;
+const STREAM_NOT_FOUND = 10059;
+const MESSAGE_NOT_FOUND = 10037;
+const FILE_MODE = 0o644;
+
+export const watermarkPath = (dataDir: string): string => join(dataDir, 'watermarks.json');
+
+export function streamTails(main: NatsConnection, ledger: NatsConnection | undefined): StreamTails {
+  const ours = ledger === undefined ? [] : PRIVATE_BUCKETS.map(bucketStream);
+  const api = async (stream: string, call: string, body: object) =>
+    callApi(
+      ours.includes(stream) ? (ledger ?? main) : main,
+      `STREAM.${call}.${stream}`,
+      body,
+      ANSWER_TIMEOUT_MS,
+    );
+  return {
+    streams: [streams.flow, streams.deploy, ...ours],
+    tail: async (stream) => tailOf(await unless(STREAM_NOT_FOUND, api(stream, 'INFO', {}))),
+    digest: async (stream, seq) => {
+      const answer = await unless(MESSAGE_NOT_FOUND, api(stream, 'MSG.GET', { seq }));
+      return answer === undefined ? undefined : digestOf(answer);
+    },
+  };
+}
+
+async function unless<T>(code: number, answer: Promise<T>): Promise<T | undefined> {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof ServerRefusal && error.code === code) return undefined;
+    throw error;
+  }
+}
+
+function tailOf(info: Record<string, unknown> | undefined): Tail {
+  const state = info?.['state'] as { first_seq: number; last_seq: number; messages: number };
+  const config = info?.['config'] as { retention?: string };
+  if (info === undefined) return { first: 0, last: 0, messages: 0, isQueue: false };
+  return {
+    first: state.first_seq,
+    last: state.last_seq,
+    messages: state.messages,
+    isQueue: config.retention === 'workqueue',
+  };
+}
+
+/** Over the stored bytes of subject, headers and data, each behind its length. */
+function digestOf(answer: Record<string, unknown>): string {
+  const message = answer['message'] as { subject: string; hdrs?: string; data?: string };
+  const hash = createHash('sha256');
+  const parts = [
+    Buffer.from(message.subject),
+    Buffer.from(message.hdrs ?? '', 'base64'),
+    Buffer.from(message.data ?? '', 'base64'),
+  ];
+  for (const part of parts) hash.update(`${part.length}:`).update(part);
+  return hash.digest('hex');
+}
+
+type Marks = ReadonlyMap<string, Watermark>;
+
+/** What one look at a stream found. `fault`: how the stream contradicts its mark. */
+type Look = { state: string; mark: Watermark | undefined; fault?: string };
+
+type Known = { mark: Watermark | undefined; state: string | undefined };
+
+/**
+ * Looks at a stream: one question while it rests, up to three when it moved. `suspect`: the server was away
+ * since the last look, so a resting stream is compared too, and a message that is gone was not purged.
+ */
+async function look(
+  tails: StreamTails,
+  stream: string,
+  known: Known,
+  suspect: boolean,
+): Promise<Look> {
+  const { mark } = known;
+  const tail = await tails.tail(stream);
+  const state = `${tail.first}-${tail.last}-${tail.messages}`;
+  if (state === known.state && !suspect) return { state, mark };
+  const comparable = mark !== undefined && mark.digest !== null && tail.last >= mark.seq;
+  const there = comparable ? await tails.digest(stream, mark.seq) : undefined;
+  const fault = mark === undefined ? undefined : faultOf(stream, mark, tail, there, suspect);
+  if (fault !== undefined) return { state, mark, fault };
+  if (tail.last === 0) return { state, mark };
+  const digest = (tail.last === mark?.seq ? there : await tails.digest(stream, tail.last)) ?? null;
+  if (mark?.seq === tail.last && mark.digest === digest) return { state, mark };
+  return { state, mark: { seq: tail.last, digest, at: new Date().toISOString() } };
+}
+
+function faultOf(
+  stream: string,
+  { seq, digest, at }: Watermark,
+  { last, isQueue }: Tail,
+  there: string | undefined,
+  suspect: boolean,
+): string | undefined {
+  if (last < seq) return `${stream} ends at sequence ${last}, and ${seq} was stored by ${at}`;
+  // A removal that had not reached the disk may be undone by a crash: then the message is back, and right.
+  if (digest === null) return undefined;
+  if (there !== undefined) {
+    return there === digest
+      ? undefined
+      : `${stream} ends at sequence ${last}, and holds another message at ${seq} than was stored by ${at}`;
+  }
+  return last === seq && suspect && !isQueue
+    ? `${stream} ends at sequence ${last}, and the message at ${seq}, stored by ${at}, is gone`
+    : undefined;
+}
+
+/**
+ * Compares all streams with their marks, and keeps the marks from then on.
+ * Throws `log_regressed` when a stream went back, before anything was changed.
+ */
+export async function openWatermarks(options: WatermarkOptions): Promise<WatermarkKeeper> {
+  const { dataDir, tails, acceptLoss, alarm } = options;
+  const before = await readMarks(options);
+  const fresh = (mark: Watermark | undefined): Known => ({ mark, state: undefined });
+  const looks = await lookAtAll(tails, (stream) => fresh(before.get(stream)), true);
+  const faults = faultsOf(looks);
+  if (faults.length > 0 && !acceptLoss) throw regressed(dataDir, faults.join('; '));
+  for (const fault of faults) alarm(`accepted with --accept-loss: ${fault}`);
+  for (const [stream, { fault }] of looks) {
+    if (fault !== undefined) looks.set(stream, await look(tails, stream, fresh(undefined), true));
+  }
+  const marks = marksOf(looks);
+  if (hasMoved(before, marks)) await writeMarks(dataDir, marks);
+  return keep(options, looks, marks);
+}
+
+async function lookAtAll(
+  tails: StreamTails,
+  known: (stream: string) => Known,
+  suspect: boolean,
+): Promise<Map<string, Look>> {
+  const looks = tails.streams.map(
+    async (stream) => [stream, await look(tails, stream, known(stream), suspect)] as const,
+  );
+  return new Map(await Promise.all(looks));
+}
+
+const faultsOf = (looks: ReadonlyMap<string, Look>): string[] =>
+  [...looks.values()].flatMap(({ fault }) => (fault === undefined ? [] : [fault]));
+
+const marksOf = (looks: ReadonlyMap<string, Look>): Marks =>
+  new Map([...looks].flatMap(([stream, { mark }]) => (mark === undefined ? [] : [[stream, mark]])));
+
+const hasMoved = (before: Marks, after: Marks): boolean =>
+  before.size !== after.size || [...after].some(([stream, mark]) => before.get(stream) !== mark);
+
+function keep(
+  { dataDir, tails, link, alarm, onRegressed }: WatermarkOptions,
+  first: ReadonlyMap<string, Look>,
+  firstMarks: Marks,
+): WatermarkKeeper {
+  let looks = first;
+  let written = firstMarks;
+  let suspect = false;
+  let ended = false;
+  let told: string | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  let rounds = Promise.resolve();
+
+  async function round(): Promise<void> {
+    const suspected = suspect;
+    suspect = false;
+    try {
+      const known = (stream: string): Known => looks.get(stream) ?? NEVER_SEEN;
+      const seen = await lookAtAll(tails, known, suspected);
+      if (ended) return;
+      const faults = faultsOf(seen);
+      if (faults.length > 0) {
+        end();
+        onRegressed(regressed(dataDir, faults.join('; ')));
+        return;
+      }
+      const marks = marksOf(seen);
+      if (hasMoved(written, marks)) await writeMarks(dataDir, marks);
+      looks = seen;
+      written = marks;
+      told = undefined;
+    } catch (thrown) {
+      suspect ||= suspected;
+      if (!ended) tell(ensureError(thrown));
+    }
+  }
+
+  /** Once for each kind of trouble; a link that is down is told by others. */
+  function tell(error: Error): void {
+    if (told === error.message || (error instanceof HeroError && error.code === 'unreachable')) {
+      return;
+    }
+    told = error.message;
+    alarm(`the watermarks could not be kept: ${error.message}`);
+  }
+
+  function refresh(): Promise<void> {
+    rounds = rounds.then(async () => (ended ? undefined : round()));
+    return rounds;
+  }
+
+  const next = (): void => {
+    if (ended) return;
+    timer = setTimeout(() => void refresh().then(next), ROUND_MS).unref();
+  };
+  const watch = link.onChange(({ up }) => {
+    if (!up) return;
+    suspect = true;
+    void refresh();
+  });
+  function end(): void {
+    ended = true;
+    clearTimeout(timer);
+    watch.stop();
+  }
+
+  next();
+  return {
+    refresh,
+    stop: async () => {
+      clearTimeout(timer);
+      // Without a link there is nothing to see; a round that waits for it ends by itself and leaves no mark.
+      if (link.state().up) await refresh();
+      end();
+    },
+  };
+}
+
+const NEVER_SEEN: Known = { mark: undefined, state: undefined };
+
+function regressed(dataDir: string, what: string, cause?: unknown): HeroError {
+  const store = join(dataDir, 'nats', 'jetstream');
+  return new HeroError('log_regressed', what, {
+    fix: `Put a copy of ${store} in place that holds these sequences, or go on without what is lost: \`herobus up --accept-loss\`.`,
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+/** No file: a new folder, or one of a version that kept none; what the streams hold is then what counts. */
+async function readMarks({ dataDir, acceptLoss, alarm }: WatermarkOptions): Promise<Marks> {
+  const path = watermarkPath(dataDir);
+  const text = await readIfThere(path);
+  if (text === undefined) return new Map();
+  try {
+    return new Map(Object.entries(WatermarkFile.parse(JSON.parse(text)).streams));
+  } catch (cause) {
+    const what = `${path} is damaged, so that nobody can say whether a stream went back`;
+    if (!acceptLoss) throw regressed(dataDir, what, cause);
+    alarm(`accepted with --accept-loss: ${what}`);
+    return new Map();
+  }
+}
+
+async function writeMarks(dataDir: string, marks: Marks): Promise<void> {
+  const file: WatermarkFile = { v: 1, streams: Object.fromEntries(marks) };
+  await writeAtomic(watermarkPath(dataDir), `${JSON.stringify(file, null, 2)}\n`, FILE_MODE);
+}
