@@ -74,7 +74,9 @@ export function track(before: Track, entry: LogEntry, authority: Authority): Tra
     case 'resume': {
       const body = CommandEntry.safeParse(entry.body);
       if (!body.success || body.data.verb !== entry.kind) return after;
-      after.commands = [...before.commands, body.data.digest];
+      const { digest } = body.data;
+      if (digest !== '' && before.commands.includes(digest)) return after;
+      after.commands = [...before.commands, digest];
       if (body.data.verb === 'cancel' && body.data.job === null) {
         after.cancelled = true;
         if (after.term === null) after.end = { status: 'cancelled' };

@@ -86,7 +86,7 @@ test('a drained node finishes what runs and takes nothing new; its flows move', 
   );
   assert.match(drained.reason ?? '', /^by order of U.*: new disks$/);
   const nowhere = await ask<FlowObject & { unplaced: string }>(
-    ['deploy', '-', '--on', 'name=one', '--place-within', '2s'],
+    ['deploy', '-', '--on', 'name=one', '--place-within', '8s'],
     2,
     'process("true").value',
   );

@@ -157,12 +157,15 @@ const drafts: { arbitrary: fc.Arbitrary<Draft>; weight: number }[] = [
     weight: 2,
     arbitrary: fc
       .oneof({ weight: 2, arbitrary: fc.constant(null) }, { weight: 1, arbitrary: small })
-      .chain((job) =>
-        main(
+      .chain((job) => {
+        const said = { verb: 'retry', job, reason: null, by: [PRINCIPAL], envelope: '{}' };
+        // The same command may stand in the log twice, where two coords entered it.
+        const digest = fc.constantFrom('', 'one', 'two');
+        return main(
           'retry',
-          fc.constant({ verb: 'retry', job, reason: null, by: [PRINCIPAL], envelope: '{}' }),
-        ),
-      ),
+          fc.record({ digest }).map((more) => ({ ...said, ...more })),
+        );
+      }),
   },
   { weight: 1, arbitrary: main('gossip', fc.constant({ term: 1 })) },
   {
