@@ -388,7 +388,7 @@ function foldPlan(folding: Folding, body: Decisions['plan']): undefined {
   for (const { pack, class: kind, node } of body.packs) {
     state.packCount += 1;
     const spent = state.spent[pack] === true;
-    delete state.spent[pack];
+    if (spent) delete state.spent[pack];
     state.packs[pack] ??= {
       pack,
       class: kind,
