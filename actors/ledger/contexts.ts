@@ -28,6 +28,7 @@ const ALLOWED_BY_DEFAULT: readonly string[] = [
   'kv:*',
   'file',
   'file:*',
+  'noop',
   'btrfs',
   'btrfs:*',
   'mycelium',

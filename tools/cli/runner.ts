@@ -15,6 +15,7 @@ import { startRunner } from '../../runners/runner.ts';
 import { Registry } from '../../sal/driver.ts';
 import { fileFamily } from '../../sal/file.ts';
 import { kvFamily } from '../../sal/kv.ts';
+import { noopFamily } from '../../sal/noop.ts';
 import { RunnerProcess } from '../../schemas/config.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { BEAT_MS } from '../../schemas/node.ts';
@@ -78,6 +79,7 @@ function classOf(config: RunnerProcess, blobs: Blobs): RunnerClass {
         new Registry([
           kvFamily({ path: config.kv_socket, token: config.kv_token }),
           fileFamily({ root: config.work, undo: config.undo }),
+          noopFamily(),
         ]),
       );
     default:

@@ -48,7 +48,7 @@ export type RunningNode = {
 /** What a node offers by running a class. */
 const OFFERS: Record<JobKind, string[]> = {
   process: ['process'],
-  sal: ['kv:*', 'file:*'],
+  sal: ['kv:*', 'file:*', 'noop'],
   script: ['script'],
   container: ['container'],
   vm: ['vm'],
