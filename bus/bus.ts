@@ -8,6 +8,7 @@ import type { FlowSubject } from './subjects.ts';
 import type {
   Address,
   ContextName,
+  FlowId,
   FlowRef,
   Incarnation,
   PackId,
@@ -53,6 +54,11 @@ export interface FlowLog {
   fact(ref: FlowRef, pack: PackId, body: RunEntry): Promise<Appended>;
   /** All entries of one flow stored so far, in order, from `from` (default: the first). */
   read(ref: FlowRef, from?: number): AsyncIterable<Entry>;
+  /**
+   * All entries of several flows of a context stored so far, from `from` on, in the order of the log; at most
+   * FLOWS_FOLLOWED_MAX flows. For who follows by leave of the ledger, not for the control plane.
+   */
+  readSeveral(context: ContextName, flows: readonly FlowId[], from: number): AsyncIterable<Entry>;
   /** Entries from `from` on, past and future, until stopped. */
   follow(ref: FlowRef, from: number, onEntry: (entry: Entry) => void): Follower;
   /** The last decision of a flow, or of one kind in it; undefined when there is none. */

@@ -10,7 +10,8 @@ import { callApi } from './jetstream.ts';
 export type FollowerSpec = {
   stream: string;
   consumer: string;
-  filter: string;
+  /** Subjects; none may hold another. */
+  filters: readonly string[];
   /** First sequence to deliver; null: from the first stored. */
   from: number | null;
   /** Without `from`: what was stored from this time on, epoch ms. */
@@ -29,8 +30,7 @@ const ACK_PENDING_MAX = 65_536;
 
 /** A pull consumer in memory that acknowledges nothing and ends by itself. */
 export async function makeFollower(nats: NatsConnection, spec: FollowerSpec): Promise<void> {
-  await create(nats, spec.stream, spec.consumer, {
-    filter_subject: spec.filter,
+  await create(nats, spec.stream, spec.consumer, spec.filters, {
     ack_policy: 'none',
     ...startOf(spec),
     inactive_threshold: spec.inactiveMs * MS_TO_NS,
@@ -47,9 +47,8 @@ function startOf({ from, since }: FollowerSpec): Record<string, unknown> {
 
 /** A durable pull consumer of a work queue. */
 export async function makeQueueConsumer(nats: NatsConnection, spec: QueueSpec): Promise<void> {
-  await create(nats, spec.stream, spec.consumer, {
+  await create(nats, spec.stream, spec.consumer, [spec.filter], {
     durable_name: spec.consumer,
-    filter_subject: spec.filter,
     ack_policy: 'explicit',
     ack_wait: ACK_WAIT_MS * MS_TO_NS,
     max_deliver: -1,
@@ -62,12 +61,17 @@ async function create(
   nats: NatsConnection,
   stream: string,
   name: string,
-  config: { filter_subject: string } & Record<string, unknown>,
+  filters: readonly string[],
+  config: Record<string, unknown>,
 ): Promise<void> {
+  const [filter, ...others] = filters;
+  // The server wants a single filter in the subject too, and several nowhere but in the body.
+  const single = filter !== undefined && others.length === 0;
+  const filtered = single ? { filter_subject: filter } : { filter_subjects: filters };
   await callApi(
     nats,
-    `CONSUMER.CREATE.${stream}.${name}.${config.filter_subject}`,
-    { stream_name: stream, config: { ...config, name } },
+    `CONSUMER.CREATE.${stream}.${name}${single ? `.${filter}` : ''}`,
+    { stream_name: stream, config: { ...config, ...filtered, name } },
     API_TIMEOUT_MS,
   );
 }

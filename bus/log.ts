@@ -9,7 +9,7 @@
 import type { NatsConnection } from '@nats-io/transport-node';
 import { HeroError } from '../schemas/errors.ts';
 import type { DecisionKind } from '../schemas/flow.ts';
-import type { Address, ContextName, FlowRef, Incarnation } from '../schemas/ids.ts';
+import type { Address, ContextName, FlowId, FlowRef, Incarnation } from '../schemas/ids.ts';
 import { makeAppender } from './append.ts';
 import type { Entry, FlowLog, Link } from './bus.ts';
 import type { BusClock } from './clock.ts';
@@ -26,6 +26,7 @@ export type FlowLogOptions = {
   incarnation: Incarnation;
   /** How this connection reads one flow, or only the decisions of one. */
   range: (ref: FlowRef, only?: 'decisions') => RangeReader;
+  rangeOf: (context: ContextName, flows: readonly FlowId[]) => RangeReader;
 };
 
 const READ_TIMEOUT_MS = 5_000;
@@ -66,10 +67,11 @@ export function makeFlowLog(options: FlowLogOptions): FlowLog & { close(): void 
 type Readers = Omit<FlowLog, 'decide' | 'claim' | 'fact'>;
 
 function readers(options: FlowLogOptions): Readers {
-  const { nats, range } = options;
+  const { nats, range, rangeOf } = options;
   const isDecision = (entry: Entry) => entry.lane === 'main';
   return {
     read: (ref, from = 1) => readEntries(range(ref), from),
+    readSeveral: (context, flows, from) => readEntries(rangeOf(context, flows), from),
     readDecisions: async function* (ref) {
       for await (const entry of readEntries(range(ref, 'decisions'), 1)) {
         if (isDecision(entry)) yield entry;

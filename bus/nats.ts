@@ -137,6 +137,10 @@ function assemble(
     address,
     incarnation,
     range: (ref, only) => rangeReader(parts, ref, only),
+    rangeOf: (context, flows) =>
+      consumerRange(main, (from) =>
+        askFollower(nats, { context, flow: null, flows: [...flows], from }),
+      ),
   });
   return {
     principal,
@@ -214,18 +218,19 @@ function rangeReader(parts: Parts, ref: FlowRef, only?: 'decisions'): RangeReade
   if (parts.kind === 'control') {
     return directRange(nats, only === undefined ? subjects.flow(ref) : subjects.decisions(ref));
   }
-  return consumerRange(parts.main, async (from) =>
-    ConsumerReply.parse(await askLedger(nats, 'follow', { ...ref, from })),
-  );
+  return consumerRange(parts.main, (from) => askFollower(nats, { ...ref, from }));
+}
+
+async function askFollower(nats: NatsConnection, asked: FollowRequest): Promise<ConsumerReply> {
+  return ConsumerReply.parse(await askLedger(nats, 'follow', asked));
 }
 
 async function askOutput(
   nats: NatsConnection,
   { ref, job, since }: OutputQuery,
   from: number | null,
-): Promise<{ stream: string; consumer: string }> {
-  const asked: FollowRequest = { ...ref, from, of: 'output', job, since };
-  return ConsumerReply.parse(await askLedger(nats, 'follow', asked));
+): Promise<ConsumerReply> {
+  return askFollower(nats, { ...ref, from, of: 'output', job, since });
 }
 
 /** Asks the ledger; its refusals become errors with the code it gave. */

@@ -86,10 +86,15 @@ export const RegisterReply = z.discriminatedUnion('status', [
 ]);
 export type RegisterReply = z.infer<typeof RegisterReply>;
 
+/** How many flows one follower can be of. */
+export const FLOWS_FOLLOWED_MAX = 100;
+
 /** A pull consumer on the flow log for the caller, gone after 60 s without a pull. */
 export const FollowRequest = z.object({
   context: ContextName,
   flow: FlowId.nullable().default(null),
+  /** Of the log only: these flows together, instead of one or of all. */
+  flows: z.array(FlowId).min(1).max(FLOWS_FOLLOWED_MAX).optional(),
   from: z.int().min(1).nullable().default(null),
   /** The log (default), what its jobs print, or what the context refused. */
   of: z.enum(['log', 'output', 'refused']).optional(),
@@ -242,6 +247,8 @@ const Time = z.iso.datetime().nullable();
 export const FlowSummary = z.object({
   flow: FlowId,
   context: z.string(),
+  /** Sequence of the first entry of its log. */
+  seq: z.int(),
   status: FlowStatus,
   submitted_by: z.array(z.string()),
   supervisor: Address.nullable(),
@@ -251,6 +258,7 @@ export const FlowSummary = z.object({
   /** Why no node has it, where none has. */
   unplaced: z.string().nullable(),
 });
+export type FlowSummary = z.infer<typeof FlowSummary>;
 export const FlowsReply = z.object({ flows: z.array(FlowSummary), next: FlowId.nullable() });
 export type FlowsReply = z.infer<typeof FlowsReply>;
 

@@ -25,6 +25,7 @@ import { OpenFlows } from './open-flows.ts';
 
 type Summary = {
   flow: string;
+  seq: number;
   status: FlowStatus;
   submitted_by: string[];
   supervisor: string | null;
@@ -76,6 +77,7 @@ function newDraft(flow: string): Draft {
   return {
     summary: {
       flow,
+      seq: 1,
       status: 'placing',
       submitted_by: [],
       supervisor: null,
@@ -102,6 +104,7 @@ function note(
   if (!coords.has(entry.writer)) return;
   if (kind === 'deploy') {
     summary.created_at = at;
+    summary.seq = entry.seq;
     summary.submitted_by = DeployEntry.safeParse(entry.body).data?.submitted_by ?? [];
   }
   if (kind === 'assign') {

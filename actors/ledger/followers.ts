@@ -8,14 +8,15 @@
 import { randomBytes } from 'node:crypto';
 import { consumers, streams, subjects } from '../../bus/subjects.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import type { Address, FlowRef, Principal } from '../../schemas/ids.ts';
+import type { Address, ContextName, FlowId, FlowRef, Principal } from '../../schemas/ids.ts';
 import type { ConsumerReply, FollowRequest, QueueRequest } from '../../schemas/ledger.ts';
 
 /** A named pull consumer in memory that acknowledges nothing and ends by itself. */
 export type FollowerSpec = {
   stream: string;
   consumer: string;
-  filter: string;
+  /** Subjects; none may hold another. */
+  filters: readonly string[];
   /** First sequence to deliver; null: from the first stored. */
   from: number | null;
   /** Without `from`: what was stored from this time on, epoch ms. */
@@ -53,12 +54,12 @@ export class Followers {
 
   async follow(request: FollowRequest, caller: Principal, isNode: boolean): Promise<ConsumerReply> {
     this.#count(caller, isNode ? FOLLOWERS_MAX.node : FOLLOWERS_MAX.user);
-    const { stream, filter } = followed(request);
+    const { stream, filters } = followed(request);
     const consumer = `f_${randomBytes(16).toString('hex')}`;
     await this.#make.follower({
       stream,
       consumer,
-      filter,
+      filters,
       from: request.from,
       since: request.since ?? null,
       inactiveMs: INACTIVE_MS,
@@ -101,23 +102,26 @@ export class Followers {
   }
 }
 
-function followed(request: FollowRequest): { stream: string; filter: string } {
-  const { context, flow, of, job } = request;
+function followed(request: FollowRequest): { stream: string; filters: string[] } {
+  const { context, flow, flows, of, job } = request;
   switch (of) {
     case 'output':
       if (flow === null) {
         throw new HeroError('bad_request', 'the output of which flow?', { fix: 'Name the flow.' });
       }
-      return { stream: streams.logs, filter: outputOf({ context, flow }, job ?? null) };
+      return { stream: streams.logs, filters: [outputOf({ context, flow }, job ?? null)] };
     case 'refused':
-      return { stream: streams.refused, filter: subjects.refusedOf(context) };
+      return { stream: streams.refused, filters: [subjects.refusedOf(context)] };
     case 'log':
     case undefined:
-      return {
-        stream: streams.flow,
-        filter: flow === null ? subjects.flowsOf(context) : subjects.flow({ context, flow }),
-      };
+      return { stream: streams.flow, filters: logsOf(context, flows ?? flow) };
   }
+}
+
+function logsOf(context: ContextName, of: FlowId | readonly FlowId[] | null): string[] {
+  if (of === null) return [subjects.flowsOf(context)];
+  const flows = new Set(typeof of === 'string' ? [of] : of);
+  return [...flows].map((flow) => subjects.flow({ context, flow }));
 }
 
 function outputOf(ref: FlowRef, job: number | 'main' | null): string {

@@ -283,7 +283,7 @@ test('followers are for who may read, named so that nobody else can', async () =
   ] as const) {
     const { ok } = await ledger.ask('follow', json(request), reader.principal);
     const made = ledger.followers.at(-1);
-    assert.deepEqual([made?.filter, made?.from], [filter, 7]);
+    assert.deepEqual([made?.filters, made?.from], [[filter], 7]);
     assert.deepEqual(ok, { stream: made?.stream, consumer: made?.consumer });
     assert.match(made?.consumer ?? '', /^f_[0-9a-f]{32}$/);
   }

@@ -69,12 +69,12 @@ export function serveConsumers(control: NatsBus): { follows: number } {
     const consumer = `f_${randomBytes(16).toString('hex')}`;
     if (subject.endsWith('.follow')) {
       count.follows++;
-      const filter = `hb.flow.${body['context']}.${body['flow']}.>`;
+      const filters = [`hb.flow.${body['context']}.${body['flow']}.>`];
       const from = typeof body['from'] === 'number' ? body['from'] : null;
       await control.admin.follower({
         stream: 'HB_FLOW',
         consumer,
-        filter,
+        filters,
         from,
         inactiveMs: 60_000,
       });

@@ -57,7 +57,7 @@ class Played {
         this.asked.push(verb);
         if (verb === 'refusals') return { refusals: this.refusals };
         const times = { created_at: null, ended_at: null, error: null };
-        return { flows: [{ ...flow, ...times, unplaced: this.unplaced }], next: null };
+        return { flows: [{ ...flow, ...times, seq: 1, unplaced: this.unplaced }], next: null };
       },
     } as unknown as Session;
   }
