@@ -108,12 +108,17 @@ export const Usage = z.object({
 });
 export type Usage = z.infer<typeof Usage>;
 
-/** `0.3 s of cpu, 68.1 MiB of memory at its peak`: for errors and tables. */
-export function usageText({ cpu_ms, memory_peak_bytes: peak }: Usage): string {
-  const cpu = `${(cpu_ms / 1000).toFixed(2)} s of cpu`;
-  return peak === null
-    ? cpu
-    : `${cpu}, ${(peak / 1024 / 1024).toFixed(1)} MiB of memory at its peak`;
+/** `0.31 s of cpu, 68.1 MiB of memory at its peak, 0.0 MiB read, 4.0 MiB written`: what is known of it. */
+export function usageText(usage: Usage): string {
+  const figures: [number | null, string][] = [
+    [usage.memory_peak_bytes, 'of memory at its peak'],
+    [usage.io_read_bytes, 'read'],
+    [usage.io_write_bytes, 'written'],
+  ];
+  const known = figures.flatMap(([bytes, what]) =>
+    bytes === null ? [] : [`${(bytes / 1024 / 1024).toFixed(1)} MiB ${what}`],
+  );
+  return [`${(usage.cpu_ms / 1000).toFixed(2)} s of cpu`, ...known].join(', ');
 }
 
 /** A known end of an attempt, as its runner reports it. Times are bus time in epoch ms. */

@@ -6,6 +6,7 @@
  * entries that changed something are told.
  */
 import { type ErrorRecord, rootCause } from '../../schemas/errors.ts';
+import { usageText } from '../../schemas/job.ts';
 import type { Change, FlowState, JobState, LogEntry } from './fold.ts';
 
 export type Fact = {
@@ -112,6 +113,11 @@ export class Chronicle {
     this.#seen.set(n, { attempt, pack, node, begunAt, retryAt, unplaced });
     const tell = (fact: string): void => this.#tellJob(n, { fact, source });
     if (before === undefined) tell(`was asked for in line ${job.spec.line} of its script`);
+    // What the attempt used comes before what came of it: the last fact of a job says how it stands.
+    const isResult = type === 'jobEnded' ? job.endedBy === 'result' : retryAt !== null;
+    if (entry.lane === 'run' && isResult && job.usage !== null) {
+      tell(`attempt ${attempt} used ${usageText(job.usage)}`);
+    }
     if (type === 'jobEnded') return tell(endText(job, this.#nameOf));
     if (before !== undefined) {
       const parting = partingText(before, job, entry, this.#nameOf);

@@ -7,12 +7,14 @@
  * fold's. Fetching either is for who asks.
  */
 import { type ErrorRecord, rootCause } from '../../schemas/errors.ts';
+import type { FlowStatus } from '../../schemas/flow.ts';
+import type { JobStatus } from '../../schemas/job.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import { type Chronicle, type Fact, iso, type NameOf } from './chronicle.ts';
 import type { FlowState, JobState } from './fold.ts';
 import { flowStatus } from './show.ts';
 
-export type Why = { state: string; because: Fact[] };
+export type Why = { state: FlowStatus | JobStatus; because: Fact[] };
 
 export type Known = {
   context: string;
@@ -103,7 +105,7 @@ function endOfFlow(known: Known, { end }: FlowState): Fact[] {
     fact: `ended ${end?.status ?? ''}`,
     source: end === null ? chronicle.last : `log #${end.seq} cancel`,
   };
-  const facts = [told, ...errorChain(end?.error ?? null, told.source)];
+  const facts = [told, ...errorChain(known, end?.error ?? null, told.source)];
   if (end?.status === 'cancelled') facts.push(...commandsOf(chronicle, 'cancel'));
   const culprit = culpritOf(state);
   if (culprit !== undefined) facts.push(...aboutJob(known, culprit, 0));
@@ -251,7 +253,7 @@ function endOfJob(known: Known, job: JobState, depth: number, last: string): Fac
   const { chronicle, state, nameOf } = known;
   const ended = chronicle.job(job.n).at(-1);
   const facts: Fact[] = ended === undefined ? [] : [ended];
-  facts.push(...errorChain(job.error, last));
+  facts.push(...errorChain(known, job.error, last));
   if (job.error?.code === 'outcome_unknown') {
     facts.push({
       fact: `the lease of what ran it on ${nameOf(job.node ?? '')} ended without a result`,
@@ -271,17 +273,18 @@ function endOfJob(known: Known, job: JobState, depth: number, last: string): Fac
     const { end } = state;
     const told = chronicle.flow.findLast(({ fact }) => fact.startsWith('ended '));
     if (told !== undefined) facts.push({ ...told, fact: `its flow ${told.fact}` });
-    if (told !== undefined) facts.push(...errorChain(end?.error ?? null, told.source));
+    if (told !== undefined) facts.push(...errorChain(known, end?.error ?? null, told.source));
   }
   if (job.endedBy === 'command') facts.push(...commandsOf(chronicle, 'cancel'));
   return facts;
 }
 
 /** The causes below an error, one a fact; the error itself is told already. */
-function errorChain(error: ErrorRecord | null, source: string): Fact[] {
+function errorChain({ nameOf }: Known, error: ErrorRecord | null, source: string): Fact[] {
   const facts: Fact[] = [];
   for (let each = error?.cause ?? null; each !== null; each = each.cause) {
-    const where = [each.actor, each.node].filter((part) => part !== null).join(' on ');
+    const node = each.node === null ? null : nameOf(each.node);
+    const where = [each.actor, node].filter((part) => part !== null).join(' on ');
     const by = where === '' ? '' : ` (${where})`;
     facts.push({ fact: `because ${each.message} [${each.code}]${by}`, source });
   }

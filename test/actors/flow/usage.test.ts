@@ -91,6 +91,9 @@ test('usage - figures that cannot be are no result at all', () => {
 });
 
 test('usage - in words', () => {
-  assert.equal(usageText(USAGE), '0.31 s of cpu, 64.0 MiB of memory at its peak');
-  assert.equal(usageText({ ...USAGE, memory_peak_bytes: null }), '0.31 s of cpu');
+  const text = '0.31 s of cpu, 64.0 MiB of memory at its peak, 0.0 MiB read';
+  assert.equal(usageText(USAGE), text);
+  assert.equal(usageText({ ...USAGE, io_write_bytes: 4 << 20 }), `${text}, 4.0 MiB written`);
+  const unseen = { memory_peak_bytes: null, io_read_bytes: null };
+  assert.equal(usageText({ ...USAGE, ...unseen }), '0.31 s of cpu');
 });

@@ -142,7 +142,7 @@ const claim = (n: number, pack: string, attempt = 1): Draft => [
   pack,
   { type: 'claim', runner: 'process-0', begun: [{ n, attempt }] },
 ];
-const failing = (n: number, pack: string, message: string, attempt = 1): Draft => [
+const failing = (n: number, pack: string, message: string, attempt = 1, more = {}): Draft => [
   NODE_B,
   'run',
   pack,
@@ -157,6 +157,7 @@ const failing = (n: number, pack: string, message: string, attempt = 1): Draft =
         error: error('job_failed', message),
         started_ms: 1,
         ended_ms: 2,
+        ...more,
       },
     ],
   },
@@ -233,6 +234,31 @@ test('why - a job in back-off: until when, by which policy, after which failure'
   const policy = 'policy retries=2 backoff=500ms in line 1';
   says(why, /^is in back-off until 1970-01-01T00:00:01\.504Z .*retry 1 of 2/, policy);
   says(why, /^attempt 1 failed: exit code 7/, 'log #5 run');
+});
+
+test('why - what each attempt used, and the figure of the limit that ended it', () => {
+  const usage = (cpu_ms: number) => ({
+    usage: { cpu_ms, memory_peak_bytes: 3 << 20, io_read_bytes: 0, io_write_bytes: 1 << 20 },
+  });
+  const limit = 'job-0 did not end within 700 ms and was killed; it had used 0.70 s of cpu';
+  const all = known(
+    story(
+      deploy,
+      assign(),
+      plan({ jobs: [job(0, { retries: 1 })], ...planned(0, 'p0') }),
+      claim(0, 'p0'),
+      failing(0, 'p0', 'exit code 7', 1, usage(310)),
+      plan(planned(0, 'p1', 2, 'retry')),
+      claim(0, 'p1', 2),
+      failing(0, 'p1', limit, 2, { ...usage(700), outcome: 'timeout' }),
+    ),
+  );
+  const why = whyJob(all, 0);
+  assert.equal(why?.state, 'timeout');
+  assert.match(why?.because[0]?.fact ?? '', /^timeout on beta in attempt 2: .*within 700 ms/);
+  const stored = '3.0 MiB of memory at its peak, 0.0 MiB read, 1.0 MiB written';
+  says(why, new RegExp(`^attempt 2 used 0\\.70 s of cpu, ${stored}$`), 'log #8 run');
+  says(why, new RegExp(`^attempt 1 used 0\\.31 s of cpu, ${stored}$`), 'log #5 run');
 });
 
 test('why - a job whose runner was lost: the attempt, the place, and what followed', () => {
