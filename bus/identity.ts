@@ -251,35 +251,6 @@ function remember<K, V>(cache: Map<K, V>, key: K, value: V): void {
   cache.set(key, value);
 }
 
-/** An address as people read it: IPv6 by RFC 5952. */
-export function addressText(address: Address): string {
-  const groups = (address.match(/.{4}/g) ?? []).map((group) => group.replace(/^0{1,3}/, ''));
-  let best = { start: -1, length: 1 };
-  for (let start = 0; start < groups.length; start++) {
-    let length = 0;
-    while (groups[start + length] === '0') length++;
-    if (length > best.length) best = { start, length };
-  }
-  if (best.start < 0) return groups.join(':');
-  const head = groups.slice(0, best.start).join(':');
-  return `${head}::${groups.slice(best.start + best.length).join(':')}`;
-}
-
-/** Reads an address in either form, 32 hex digits or IPv6 text; undefined when it is neither. */
-export function parseAddress(text: string): Address | undefined {
-  const lower = text.trim().toLowerCase();
-  if (/^[0-9a-f]{32}$/.test(lower)) return lower;
-  const halves = lower.split('::');
-  if (halves.length > 2) return undefined;
-  const groups = halves.map((half) => (half === '' ? [] : half.split(':')));
-  const given = groups.flat();
-  if (given.some((group) => !/^[0-9a-f]{1,4}$/.test(group))) return undefined;
-  const missing = 8 - given.length;
-  if (halves.length === 1 ? missing !== 0 : missing < 1) return undefined;
-  const all = [...(groups[0] ?? []), ...Array<string>(missing).fill('0'), ...(groups[1] ?? [])];
-  return all.map((group) => group.padStart(4, '0')).join('');
-}
-
 const ORDER = Point.CURVE().n;
 /** Verified keys by their text, `null` for a key that is refused: the strict check costs milliseconds. */
 const verifyKeys = new Map<Principal, KeyObject | null>();

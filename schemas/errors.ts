@@ -6,6 +6,7 @@
  * are mapped at the edge that meets them (`bus/`, `sal/exec.ts`).
  */
 import { z } from 'zod';
+import { addressText } from './ids.ts';
 
 type Kind = 'terminal' | 'transient';
 type Entry = { kind: Kind; means: string; fix: string };
@@ -282,6 +283,16 @@ export function failure(
     actor: where.actor ?? null,
     node: where.node ?? null,
     cause,
+  };
+}
+
+/** As people and programs are shown it: its nodes as addresses are shown everywhere. */
+export function shownError(error: ErrorRecord): ErrorRecord {
+  const { node, cause } = error;
+  return {
+    ...error,
+    node: node === null ? null : addressText(node),
+    cause: cause === null ? null : shownError(cause),
   };
 }
 

@@ -9,7 +9,7 @@ import { z } from 'zod';
 import { BlobRef } from './blob.ts';
 import { CommandVerb } from './command.ts';
 import { ErrorRecord } from './errors.ts';
-import { Address, FlowId, Incarnation, JobNumber, PackId, Principal } from './ids.ts';
+import { Address, AddressText, FlowId, Incarnation, JobNumber, PackId, Principal } from './ids.ts';
 import { Begun, JobKind, JobStatus, Result, TypedJson, Usage } from './job.ts';
 
 const Header = z.object({ v: z.literal(1), inc: Incarnation });
@@ -168,13 +168,32 @@ const NullableTime = z.iso.datetime().nullable();
 /** A value that is a blob: shown by its reference until it is fetched, and why where it cannot be. */
 const LargeValue = { value_ref: BlobRef.optional(), value_error: ErrorRecord.optional() };
 
+/** On `hb.refused.<ctx>.<envelope digest>`: a message that never became a flow, or a refused command. */
+export const Refusal = z.object({
+  v: z.literal(1),
+  context: z.string(),
+  /** Digest of the message's bytes, base32 like a flow id: the last token of its subject. */
+  envelope: z.string(),
+  /** The flow id its payload would have had; null when the payload could not be read. */
+  flow: FlowId.nullable(),
+  error: ErrorRecord,
+  signers: z.array(z.string()).default([]),
+});
+export type Refusal = z.infer<typeof Refusal>;
+
+/** A refusal as people see it; `at`: when the bus took the message. */
+export const ShownRefusal = Refusal.extend({ at: z.iso.datetime() });
+export type ShownRefusal = z.infer<typeof ShownRefusal>;
+
 /** A job as people see it (INTERFACES 2). */
 export const Job = z.object({
   job: z.string(),
   kind: JobKind,
   name: z.string(),
   status: JobStatus,
-  node: Address.nullable(),
+  /** Why no node has it yet. */
+  unplaced: z.string().optional(),
+  node: AddressText.nullable(),
   attempt: z.int(),
   value: z.unknown(),
   ...LargeValue,
@@ -192,29 +211,20 @@ export const Flow = z.object({
   flow: FlowId,
   context: z.string(),
   status: FlowStatus,
+  /** Why no node has it yet. */
+  unplaced: z.string().nullable().optional(),
   value: z.unknown(),
   ...LargeValue,
   error: ErrorRecord.nullable(),
   submitted_by: z.array(Principal),
-  supervisor: Address.nullable(),
+  supervisor: AddressText.nullable(),
   created_at: NullableTime,
   ended_at: NullableTime,
   jobs: z.array(Job),
+  /** Messages with its payload, or about it, that were refused. */
+  refusals: z.array(ShownRefusal).optional(),
 });
 export type Flow = z.infer<typeof Flow>;
-
-/** On `hb.refused.<ctx>.<envelope digest>`: a message that never became a flow, or a refused command. */
-export const Refusal = z.object({
-  v: z.literal(1),
-  context: z.string(),
-  /** Digest of the message's bytes, base32 like a flow id: the last token of its subject. */
-  envelope: z.string(),
-  /** The flow id its payload would have had; null when the payload could not be read. */
-  flow: FlowId.nullable(),
-  error: ErrorRecord,
-  signers: z.array(z.string()).default([]),
-});
-export type Refusal = z.infer<typeof Refusal>;
 
 /** On `hb.assign.<addr>`: wakes a supervisor; the log says what it is woken for. */
 export const AssignWake = z.object({

@@ -15,6 +15,12 @@ export type Principal = z.infer<typeof Principal>;
 export const Address = z.string().regex(/^[0-9a-f]{32}$/, 'an address is 32 lower-case hex digits');
 export type Address = z.infer<typeof Address>;
 
+/** An address as people and programs are shown it: IPv6, as mycelium itself writes it. */
+export const AddressText = z
+  .string()
+  .regex(/^[0-9a-f]{0,4}(:[0-9a-f]{0,4}){2,7}$/, 'an address is shown as IPv6');
+export type AddressText = z.infer<typeof AddressText>;
+
 export const ContextName = z
   .string()
   .regex(
@@ -48,4 +54,34 @@ export function parseJobId(text: string): { flow: FlowId; n: JobNumber | null } 
   const match = /^([a-z2-7]{26})(?:\.([0-9]{1,8}))?$/.exec(text);
   if (!match?.[1]) return undefined;
   return { flow: match[1], n: match[2] === undefined ? null : Number(match[2]) };
+}
+
+/** An address as it is shown: IPv6 by RFC 5952. What is no address in hex stays as it is. */
+export function addressText(address: Address): AddressText {
+  if (!Address.safeParse(address).success) return address;
+  const groups = (address.match(/.{4}/g) ?? []).map((group) => group.replace(/^0{1,3}/, ''));
+  let best = { start: -1, length: 1 };
+  for (let start = 0; start < groups.length; start++) {
+    let length = 0;
+    while (groups[start + length] === '0') length++;
+    if (length > best.length) best = { start, length };
+  }
+  if (best.start < 0) return groups.join(':');
+  const head = groups.slice(0, best.start).join(':');
+  return `${head}::${groups.slice(best.start + best.length).join(':')}`;
+}
+
+/** Reads an address in either form, 32 hex digits or IPv6 text; undefined when it is neither. */
+export function parseAddress(text: string): Address | undefined {
+  const lower = text.trim().toLowerCase();
+  if (/^[0-9a-f]{32}$/.test(lower)) return lower;
+  const halves = lower.split('::');
+  if (halves.length > 2) return undefined;
+  const groups = halves.map((half) => (half === '' ? [] : half.split(':')));
+  const given = groups.flat();
+  if (given.some((group) => !/^[0-9a-f]{1,4}$/.test(group))) return undefined;
+  const missing = 8 - given.length;
+  if (halves.length === 1 ? missing !== 0 : missing < 1) return undefined;
+  const all = [...(groups[0] ?? []), ...Array<string>(missing).fill('0'), ...(groups[1] ?? [])];
+  return all.map((group) => group.padStart(4, '0')).join('');
 }

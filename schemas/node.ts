@@ -1,7 +1,7 @@
 /** Nodes: what they say of themselves (beats) and what the roster says of them. */
 import { z } from 'zod';
 import { Capability } from './deployment.ts';
-import { Address, Incarnation, Principal } from './ids.ts';
+import { Address, AddressText, Incarnation, Principal } from './ids.ts';
 import { JobKind } from './job.ts';
 
 /** Times of the liveness protocol, in milliseconds (DESIGN 2, 5.6). */
@@ -92,6 +92,7 @@ export type RosterNode = z.infer<typeof RosterNode>;
 
 /** A node as people see it: its times are written as every other time is. */
 export const NodeObject = RosterNode.omit({ since_ms: true, beat_ms: true }).extend({
+  address: AddressText,
   since: z.iso.datetime(),
   last_beat: z.iso.datetime(),
 });

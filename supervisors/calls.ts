@@ -10,7 +10,7 @@ import { addressOf } from '../bus/identity.ts';
 import { userBucket } from '../bus/streams.ts';
 import type { FlowState, RecordedAnswer } from '../actors/flow/fold.ts';
 import { type ErrorRecord, errorRecord, HeroError } from '../schemas/errors.ts';
-import type { Principal } from '../schemas/ids.ts';
+import { type Address, addressText, type Principal } from '../schemas/ids.ts';
 import { exactJson, type JsonValue, parseStrict, stringifyTyped } from '../schemas/json.ts';
 import type { RosterNode } from '../schemas/node.ts';
 
@@ -67,7 +67,7 @@ const ANSWERS: Record<string, Answering> = {
   kv_del: async (deps, args) => answered(null, await bucket(deps).revision(keyIn(args))),
   nodes: async (deps, args) => answered(matching(deps.nodes(), args)),
   status: async ({ state }, n) => answered(state.jobs[Number(n)]?.status ?? 'waiting'),
-  node: async ({ state }, n) => answered(state.jobs[Number(n)]?.node ?? null),
+  node: async ({ state }, n) => answered(shown(state.jobs[Number(n)]?.node)),
   cancel: async () => answered(null),
 };
 
@@ -96,6 +96,10 @@ function keyIn(args: JsonValue): string {
   return key;
 }
 
+/** As addresses are shown everywhere. */
+const shown = (address: Address | null | undefined): string | null =>
+  address === null || address === undefined ? null : addressText(address);
+
 /** The value to write, as data that prints as the script's own typed JSON. */
 const valueIn = (args: JsonValue): unknown =>
   exactJson(stringifyTyped(Array.isArray(args) ? (args[1] ?? null) : null));
@@ -110,7 +114,7 @@ function matching(nodes: readonly RosterNode[], filter: JsonValue): JsonValue {
     )
     .filter(({ offers }) => caps.every((cap) => offers.some((offer) => offer === cap)))
     .map(({ address, name, groups, offers, liveness }) => ({
-      address,
+      address: addressText(address),
       caps: offers,
       groups,
       liveness,

@@ -7,12 +7,12 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
+import { ANSWERS, COMMAND_ANSWERS } from '../schemas/answers.ts';
 import { Command } from '../schemas/command.ts';
 import { BusFile, HomeConfig } from '../schemas/config.ts';
 import { Deployment } from '../schemas/deployment.ts';
 import { ERROR_CODES, ErrorRecord } from '../schemas/errors.ts';
 import { ClaimEntry, DECISIONS, Flow, Job, Refusal, RunEntry } from '../schemas/flow.ts';
-import { OutputLine } from '../schemas/job.ts';
 import {
   Challenge,
   ChallengeRequest,
@@ -26,7 +26,8 @@ import {
   RegisterPayload,
   RegisterReply,
 } from '../schemas/ledger.ts';
-import { NodeBeat, NodeObject } from '../schemas/node.ts';
+import { NodeBeat } from '../schemas/node.ts';
+import { ScriptError, TypedValue } from '../schemas/script.ts';
 import { exitCodeOf } from './cli/failure.ts';
 
 const ROOT = resolve(import.meta.dirname, '..');
@@ -46,13 +47,12 @@ const RECORDS: Record<string, Published> = {
   'follow-request': { schema: FollowRequest, what: 'hb.ledger.follow', written: true },
   'follow-reply': { schema: ConsumerReply, what: 'answer to hb.ledger.follow' },
   'ledger-reply': { schema: LedgerReply, what: 'the form of every answer of the ledger' },
-  flow: { schema: Flow, what: 'a flow: `deploy --json`, `flow --json`' },
-  job: { schema: Job, what: 'a job of a flow: `flow ID.N --json`' },
-  'output-line': { schema: OutputLine, what: 'a line of output: `logs --json`' },
-  'flow-summary': { schema: FlowSummary, what: 'a flow in a list: `flows --json`' },
-  node: { schema: NodeObject, what: 'a node: `nodes --json`' },
-  context: { schema: ContextRecord, what: 'a context, as the ledger keeps it' },
-  principal: { schema: PrincipalRecord, what: 'a principal, as the ledger keeps it' },
+  ...Object.fromEntries(
+    Object.entries(ANSWERS).map(([name, schema]) => [name, { schema, what: answering(name) }]),
+  ),
+  'flow-summary': { schema: FlowSummary, what: 'a flow in the list of hb.ledger.flows' },
+  'context-record': { schema: ContextRecord, what: 'a context, as the ledger keeps it' },
+  'principal-record': { schema: PrincipalRecord, what: 'a principal, as the ledger keeps it' },
   error: { schema: ErrorRecord, what: 'an error with its causes, wherever one stands' },
   refusal: { schema: Refusal, what: 'hb.refused.<context>.<digest>: a message that was refused' },
   config: { schema: HomeConfig, what: '<home>/config.json', written: true },
@@ -67,6 +67,24 @@ const RECORDS: Record<string, Published> = {
     ]),
   ),
 };
+
+/** Which commands give an answer, in words. */
+function answering(name: string): string {
+  const given = commandForms()
+    .filter(({ answer }) => answer === name)
+    .map(({ command, lines }) => `\`${command} --json\`${lines ? ', one a line' : ''}`);
+  return given.length > 0 ? given.join('; ') : 'a command with `--json` that failed';
+}
+
+/** Every form of every command with what it answers. */
+function commandForms() {
+  return Object.entries(COMMAND_ANSWERS).flatMap(([command, forms]) =>
+    forms.map(({ when, ...form }) => ({
+      ...form,
+      command: when === undefined ? command : `${command} ${when}`,
+    })),
+  );
+}
 
 /** Path -> content of all that is generated. */
 export function documents(): Map<string, string> {
@@ -87,6 +105,9 @@ function jsonSchema(name: string, { schema, what, written = false }: Published):
   for (const [id, each] of [
     ['error', ErrorRecord],
     ['job', Job],
+    ['flow', Flow],
+    ['typed-value', TypedValue],
+    ['script-error', ScriptError],
   ] as const) {
     if (each !== schema) shared.add(each, { id });
   }
@@ -113,6 +134,18 @@ function schemaList(): string {
     '| record | where |',
     '|---|---|',
     ...rows,
+    '',
+    '## What each command answers',
+    '',
+    'With `--json`, one value on stdout, or one a line. A command that fails answers with a [failure](failure.json), after',
+    'what it had written until then.',
+    '',
+    '| command | answer |',
+    '|---|---|',
+    ...commandForms().map(
+      ({ command, answer, lines }) =>
+        `| \`${command}\` | [${answer}](${answer}.json)${lines ? ', one a line' : ''} |`,
+    ),
     '',
   ].join('\n');
 }

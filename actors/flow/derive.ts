@@ -12,7 +12,7 @@
  */
 import type { BlobRef, SentFile } from '../../schemas/blob.ts';
 import { type ErrorRecord, failure, HeroError } from '../../schemas/errors.ts';
-import { jobId } from '../../schemas/ids.ts';
+import { addressText, jobId } from '../../schemas/ids.ts';
 import type { JobSpec, JobStatus } from '../../schemas/job.ts';
 import {
   Engine,
@@ -531,7 +531,7 @@ function errorMap(error: ErrorRecord, extra: Record<string, string>): RMap {
   const entries = new Map<string, Value>([
     ['code', error.code],
     ['message', error.message],
-    ['node', error.node],
+    ['node', error.node === null ? null : addressText(error.node)],
     ['cause', error.cause === null ? null : errorMap(error.cause, {})],
   ]);
   for (const [key, value] of Object.entries(extra)) entries.set(key, value);

@@ -5,6 +5,7 @@
  * runner of its class that serves the context. Of those that fit the least loaded is taken. None fits: the
  * reason for each node is returned, so that `unplaced` can be explained.
  */
+import { parseAddress } from '../../schemas/ids.ts';
 import type { JobKind } from '../../schemas/job.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import { covers } from './authorise.ts';
@@ -95,7 +96,7 @@ function mismatched(selector: string, node: RosterNode): string | undefined {
 function selects(key: string, value: string, node: RosterNode): boolean {
   switch (key) {
     case 'node':
-      return node.address === value;
+      return node.address === parseAddress(value);
     case 'name':
       return node.name === value;
     case 'group':

@@ -1,10 +1,16 @@
 /** show: the fold of a flow -> the flow object people see (INTERFACES 2). Pure. */
+import { type ErrorRecord, shownError } from '../../schemas/errors.ts';
 import type { Flow, FlowStatus, Job } from '../../schemas/flow.ts';
-import { jobId } from '../../schemas/ids.ts';
+import { addressText, jobId } from '../../schemas/ids.ts';
 import type { FlowState, JobState } from './fold.ts';
 
 const iso = (ms: number | null | undefined): string | null =>
   ms === null || ms === undefined ? null : new Date(ms).toISOString();
+
+const shown = (address: string | null | undefined): string | null =>
+  address === null || address === undefined ? null : addressText(address);
+const shownOrNull = (error: ErrorRecord | null | undefined): ErrorRecord | null =>
+  error === null || error === undefined ? null : shownError(error);
 
 /** Parses typed JSON for display; exactness of numbers is left to who needs it (`schemas/json.ts`). */
 export type ShowValue = (typedJson: string) => unknown;
@@ -24,9 +30,9 @@ export function showFlow(context: string, flow: string, state: FlowState, value:
     status: flowStatus(state),
     value: state.end?.value ?? null,
     ...(state.end?.valueRef ? { value_ref: state.end.valueRef } : {}),
-    error: state.end?.error ?? null,
+    error: shownOrNull(state.end?.error),
     submitted_by: state.deploy?.submittedBy ?? [],
-    supervisor: state.term?.node ?? null,
+    supervisor: shown(state.term?.node),
     created_at: iso(state.deploy?.at),
     ended_at: iso(state.end?.at),
     jobs: state.jobs.map((job) => showJob(flow, job, value)),
@@ -39,11 +45,12 @@ export function showJob(flow: string, job: JobState, value: ShowValue): Job {
     kind: job.spec.kind,
     name: job.spec.name,
     status: job.status,
-    node: job.node,
+    ...(job.unplaced === null ? {} : { unplaced: job.unplaced }),
+    node: shown(job.node),
     attempt: job.attempt,
     value: job.value === null ? null : value(job.value),
     ...(job.valueRef === null ? {} : { value_ref: job.valueRef }),
-    error: job.error,
+    error: shownOrNull(job.error),
     created_at: iso(job.createdAt),
     started_at: iso(job.begunAt),
     ended_at: iso(job.endedAt),

@@ -10,14 +10,12 @@ import fc from 'fast-check';
 import {
   addressOf,
   addressOfX25519,
-  addressText,
   base32,
   identityFromSeed,
   identityFromText,
   newIdentity,
   nkeyBytes,
   nkeyText,
-  parseAddress,
   parseBase32,
   seedText,
   signingKey,
@@ -25,6 +23,7 @@ import {
   verifySignature,
   x25519Public,
 } from '../../bus/identity.ts';
+import { addressText, parseAddress } from '../../schemas/ids.ts';
 
 ed.hashes.sha512 = (message) => Uint8Array.from(createHash('sha512').update(message).digest());
 

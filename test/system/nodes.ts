@@ -51,6 +51,8 @@ export class Node {
   readonly data: string;
   readonly args: string[];
   ready: Ready | undefined;
+  /** What it said on stdout, a JSON value a line. */
+  readonly events: unknown[] = [];
   /** What it said on stderr, for a failing test's message. */
   log = '';
   #child: ChildProcess | undefined;
@@ -91,6 +93,7 @@ export class Node {
     return new Promise((resolveReady, reject) => {
       lines.on('line', (line) => {
         const event = JSON.parse(line) as Ready & { event: string };
+        this.events.push(event);
         if (event.event === 'ready') resolveReady(event);
       });
       child.once('exit', () =>

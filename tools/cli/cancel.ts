@@ -25,5 +25,5 @@ export function registerCancel(program: Command): void {
         placeWithinMs: NEVER_MS,
       });
     });
-  withExample(command, 'herobus cancel hxj3wq5mzk7y2b4c6d8e9f0a1b --reason "wrong version"');
+  withExample(command, 'herobus cancel hxj3wq5mzk7y2b4c6dresftaub --reason "wrong version"');
 }

@@ -1,6 +1,7 @@
 /** `herobus context …`: tenants and who has which part in them. Changes are signed by the home's key. */
 import type { Command } from 'commander';
 import { addressOf } from '../../bus/identity.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import {
   ContextRecord,
   ContextRole,
@@ -112,9 +113,9 @@ function registerShow(context: Command): void {
         if (name !== undefined) {
           const asked = { context: contextOf(name, session.home) };
           const record = ContextRecord.parse(await session.ask('context', asked));
-          return json ? printJson(contextObject(record)) : showContext(record);
+          return json ? printJson('context', contextObject(record)) : showContext(record);
         }
-        if (json) return printJson(session.contexts.map(contextObject));
+        if (json) return printJson('contexts', session.contexts.map(contextObject));
         if (session.contexts.length === 0) return say('you have no role in any context');
         for (const record of session.contexts) showContext(record);
       });
@@ -132,13 +133,13 @@ async function change(
     const { home, bus } = session;
     const bytes = sealChange(asked, reason ?? null, home.identity, bus.now());
     const record = ContextRecord.parse(await session.ask('change', bytes));
-    if (globals(self).json) printJson(contextObject(record));
+    if (globals(self).json) printJson('context', contextObject(record));
     else showContext(record);
   });
 }
 
 /** Without the ledger's own marks: who changed what is the audit's. */
-function contextObject(record: ContextRecord): object {
+function contextObject(record: ContextRecord): Answer<'context'> {
   const { context, admins, executors, readers, policy, allowed, created_ms } = record;
   const created_at = new Date(created_ms).toISOString();
   return { context, admins, executors, readers, policy, allowed, created_at };

@@ -166,7 +166,8 @@ async function writeOut(
   say(`sealed      flow ${flow}, ${signatures.length} signature(s), in ${path}`);
   if (json) {
     const { context } = draft;
-    printJson({ flow, context, file: path, signers: signatures.map(({ keyid }) => keyid) });
+    const signers = signatures.map(({ keyid }) => keyid);
+    printJson('sealed', { flow, context, file: path, signers });
   }
   return EXIT.done;
 }

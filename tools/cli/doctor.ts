@@ -15,6 +15,7 @@ import { openJoinLink } from '../../actors/identity/register.ts';
 import { NONCE_TTL_MS } from '../../actors/ledger/proofs.ts';
 import { readIfThere } from '../../bus/atomic-file.ts';
 import { findServerBinary } from '../../bus/server-binary.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import { ensureError, HeroError } from '../../schemas/errors.ts';
 import { Challenge } from '../../schemas/ledger.ts';
 import { EXIT } from './failure.ts';
@@ -22,7 +23,7 @@ import { homeDir, openHome } from './home.ts';
 import { globals, print, printJson, table, withExample } from './output.ts';
 import { findBus } from './session.ts';
 
-export type Check = { name: string; ok: boolean; detail: string; fix: string | null };
+type Check = Answer<'checks'>['checks'][number];
 type Outcome = { ok: boolean; detail: string; fix?: string };
 type Looking = { name: string; needed: boolean; look: () => Promise<Outcome> | Outcome };
 
@@ -41,7 +42,7 @@ export function registerDoctor(program: Command): void {
     )
     .action(async (_options: object, self: Command) => {
       const { checks, sick } = await examine(self);
-      if (globals(self).json) printJson({ checks });
+      if (globals(self).json) printJson('checks', { checks });
       else print(report(checks));
       process.exitCode = sick ? EXIT.failed : EXIT.done;
     });

@@ -14,7 +14,9 @@ import {
 import { explain, place } from '../../actors/flow/place.ts';
 import { open } from '../../bus/envelope.ts';
 import { base32, type Identity } from '../../bus/identity.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import { type ErrorRecord, failure } from '../../schemas/errors.ts';
+import { addressText } from '../../schemas/ids.ts';
 import { type JsonValue, stringifyTyped } from '../../schemas/json.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import { type Admitted, admit } from '../../supervisors/admission.ts';
@@ -24,30 +26,9 @@ import { print, printJson, table } from './output.ts';
 import { type DeploymentDraft, sealDeployment } from './seal.ts';
 import type { Session } from './session.ts';
 
-export type Created = {
-  job: number;
-  kind: string;
-  name: string;
-  /** Where it would go by the roster as it stands now; null where no node fits. */
-  node: string | null;
-  /** Jobs that have to complete before it. */
-  after: number[];
-  needs: string[];
-  line: number;
-  payload: unknown;
-};
-export type Refused = { job: number | null; code: string; message: string };
-
-export type Planned = {
-  creates: Created[];
-  refusals: Refused[];
-  /** Of what would be signed, and of the jobs as far as they are seen: the same plan has the same hash. */
-  hash: string;
-  /** The node that would run the script. */
-  supervisor: string | null;
-  /** How far the plan sees. */
-  until: string;
-};
+type Planned = Answer<'plan'>;
+type Created = Planned['creates'][number];
+type Refused = Planned['refusals'][number];
 
 const SLICE_OPERATIONS = 1_000_000;
 const JOBS_SHOWN_MAX = 100;
@@ -62,7 +43,7 @@ export async function tellPlan(
 ): Promise<number> {
   const roster = await allNodes(session);
   const planned = planOf(session, draft, keys, roster);
-  if (json) printJson(planned);
+  if (json) printJson('plan', planned);
   else tell(planned, roster);
   return planned.refusals.length === 0 ? EXIT.done : EXIT.refused;
 }
@@ -91,7 +72,7 @@ function planOf(
     creates: placeAll(context, jobs, roster, (n, reason) => refuse(n, failure('unplaced', reason))),
     refusals,
     hash: sha256([contentOf(draft), ...jobs.map(({ digest }) => digest)].join('\n')),
-    supervisor: 'node' in found ? found.node.address : null,
+    supervisor: 'node' in found ? addressText(found.node.address) : null,
     until: untilText(seen.step),
   };
 }
@@ -152,8 +133,9 @@ function placeAll(
     const { kind, name, payload, needs, on, after } = spec;
     const need = { on, capabilities: needs, class: kind, context };
     const found = place(need, roster, (address) => given.get(address) ?? 0);
-    const node = 'node' in found ? found.node.address : null;
-    if (node !== null) given.set(node, (given.get(node) ?? 0) + 1);
+    const address = 'node' in found ? found.node.address : null;
+    if (address !== null) given.set(address, (given.get(address) ?? 0) + 1);
+    const node = address === null ? null : addressText(address);
     if ('reasons' in found) unplaced(n, explain(found.reasons));
     return { job: n, kind, name, node, after, needs, line, payload };
   });
@@ -181,7 +163,7 @@ function tell(
   roster: readonly RosterNode[],
 ): void {
   const nameOf = (address: string | null): string =>
-    roster.find((node) => node.address === address)?.name ?? address ?? '-';
+    roster.find((node) => addressText(node.address) === address)?.name ?? address ?? '-';
   print(told('flow', `would be placed on ${nameOf(supervisor)}`));
   print(
     told('creates', `${creates.length} ${creates.length === 1 ? 'job' : 'jobs'}, until ${until}`),

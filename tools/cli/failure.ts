@@ -3,8 +3,10 @@
  * code. Commands throw; they never print their own failure.
  */
 import { type Command, CommanderError } from 'commander';
-import { type ErrorRecord, errorRecord, HeroError } from '../../schemas/errors.ts';
+import { type ErrorRecord, errorRecord, HeroError, shownError } from '../../schemas/errors.ts';
 import type { FlowStatus } from '../../schemas/flow.ts';
+import { addressText } from '../../schemas/ids.ts';
+import { printJson } from './output.ts';
 
 /** INTERFACES 2. A detach by SIGINT is neither done nor failed: it ends as a shell expects, with 130. */
 export const EXIT = {
@@ -70,7 +72,9 @@ export function asError({ code, message, actor, node, cause }: ErrorRecord): Her
 export function errorLines(error: ErrorRecord): string[] {
   const lines: string[] = [];
   for (let each: ErrorRecord | null = error; each !== null; each = each.cause) {
-    const where = [each.actor, each.node].filter((part) => part !== null).join(' on ');
+    const where = [each.actor, each.node === null ? null : addressText(each.node)]
+      .filter((part) => part !== null)
+      .join(' on ');
     const text = each.message === '' ? each.code : each.message;
     const code = each.code === 'internal' || text === each.code ? '' : ` [${each.code}]`;
     const said = `${text}${code}${where === '' ? '' : ` (${where})`}`;
@@ -90,10 +94,10 @@ export function tellFailure(thrown: unknown, name: string, json: boolean): numbe
     if (thrown.code === 'commander.help' && !json) return EXIT.usage;
   }
   const error = thrown instanceof CommanderError ? usage(commandLineFault(thrown)) : thrown;
-  const record = errorRecord(error);
+  const record = shownError(errorRecord(error));
   const fix = error instanceof HeroError ? error.fix : undefined;
   if (json) {
-    process.stdout.write(`${JSON.stringify({ error: { ...record, fix: fix ?? null } })}\n`);
+    printJson('failure', { error: { ...record, fix: fix ?? null } });
   } else {
     const advice =
       fix ??

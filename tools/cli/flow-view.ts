@@ -2,60 +2,29 @@
  * Flows as the CLI sees them: the fold of a flow's log, live or as it stands, as the flow object of
  * INTERFACES 2; and what the ledger knows beside it (refused messages, why a flow has no node yet).
  */
-import { z } from 'zod';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Entry, Follower } from '../../bus/bus.ts';
 import { base32 } from '../../bus/identity.ts';
 import { type Change, emptyFlow, fold, type FlowState } from '../../actors/flow/fold.ts';
 import { showFlow } from '../../actors/flow/show.ts';
-import { HeroError } from '../../schemas/errors.ts';
-import { type Flow, FlowStatus, type Job, Refusal } from '../../schemas/flow.ts';
+import { HeroError, shownError } from '../../schemas/errors.ts';
+import type { Flow, ShownRefusal } from '../../schemas/flow.ts';
 import { type FlowRef, parseJobId } from '../../schemas/ids.ts';
 import { exactJson } from '../../schemas/json.ts';
+import {
+  FLOWS_FOLLOWED_MAX,
+  FlowsReply,
+  type FlowSummary,
+  RefusalsReply,
+} from '../../schemas/ledger.ts';
 import { usage } from './failure.ts';
 import { contextOf, type Session } from './session.ts';
+import { withValues } from './values.ts';
 
-/** A job that waits for a node says why. */
-type JobObject = Job & { unplaced?: string };
-
-export type FlowObject = Omit<Flow, 'jobs'> & {
-  jobs: JobObject[];
-  /** Why no node has the flow yet. */
-  unplaced?: string | null;
-  /** Messages with this flow's payload, or about it, that were refused. */
-  refusals?: StoredRefusal[];
-};
-
-/** `at`: when the bus took it; the ledger counts in ms, people read it as every other time. */
-const StoredRefusal = Refusal.extend({
-  at: z.int().transform((ms) => new Date(ms).toISOString()),
-});
-type StoredRefusal = z.infer<typeof StoredRefusal>;
-
-export const ListedFlow = z.object({
-  flow: z.string(),
-  context: z.string(),
-  status: FlowStatus,
-  submitted_by: z.array(z.string()),
-  supervisor: z.string().nullable(),
-  created_at: z.string().nullable(),
-  ended_at: z.string().nullable(),
-  error: z.unknown(),
-  unplaced: z.string().nullable().default(null),
-});
-export type ListedFlow = z.infer<typeof ListedFlow>;
-
-const RefusalsReply = z.object({ refusals: z.array(StoredRefusal) });
-const FlowsReply = z.object({ flows: z.array(ListedFlow), next: z.string().nullable() });
 const PAGE = 100;
 
-export function flowObject(ref: FlowRef, state: FlowState): FlowObject {
-  const flow = showFlow(ref.context, ref.flow, state, exactJson);
-  const jobs = flow.jobs.map((job, n): JobObject => {
-    const unplaced = state.jobs[n]?.unplaced ?? null;
-    return unplaced === null ? job : { ...job, unplaced };
-  });
-  return { ...flow, jobs };
-}
+export const flowObject = (ref: FlowRef, state: FlowState): Flow =>
+  showFlow(ref.context, ref.flow, state, exactJson);
 
 /** Folds the log from its first entry on, past and future, until stopped. */
 export function followFlow(
@@ -78,16 +47,80 @@ async function readFlow(session: Session, ref: FlowRef): Promise<FlowState | und
   return state.deploy === null ? undefined : state;
 }
 
-export async function* listFlows(session: Session, context: string): AsyncIterable<ListedFlow> {
+/** Newest first. */
+export async function* listFlows(session: Session, context: string): AsyncIterable<FlowSummary> {
   let after: string | null = null;
   do {
-    const page: z.infer<typeof FlowsReply> = FlowsReply.parse(
+    const page: FlowsReply = FlowsReply.parse(
       await session.ask('flows', { context, after, limit: PAGE }),
     );
     yield* page.flows;
     after = page.next;
   } while (after !== null);
 }
+
+/**
+ * The flow objects of listed flows, in their order: their logs are read a group at a time, so memory holds
+ * one group. Values and status are as new as the list or newer.
+ */
+export async function* wholeFlows(
+  session: Session,
+  context: string,
+  listed: AsyncIterable<FlowSummary>,
+): AsyncIterable<Flow> {
+  let group: FlowSummary[] = [];
+  for await (const summary of listed) {
+    group.push(summary);
+    if (group.length < FLOWS_FOLLOWED_MAX) continue;
+    yield* foldGroup(session, context, group);
+    group = [];
+  }
+  if (group.length > 0) yield* foldGroup(session, context, group);
+}
+
+async function* foldGroup(
+  session: Session,
+  context: string,
+  group: readonly FlowSummary[],
+): AsyncIterable<Flow> {
+  const states = new Map(group.map(({ flow }) => [flow, emptyFlow()]));
+  for await (const entry of readGroup(session, context, group)) {
+    const state = states.get(entry.flow);
+    if (state !== undefined) fold(state, entry, session);
+  }
+  for (const { flow, unplaced } of group) {
+    const object = flowObject({ context, flow }, states.get(flow) ?? emptyFlow());
+    const waits = object.status === 'placing' && unplaced !== null;
+    yield await withValues(
+      session,
+      waits ? { ...object, status: 'unplaced', unplaced } : object,
+      'flow',
+    );
+  }
+}
+
+/** The ledger gives out so many followers a minute: who lists thousands of flows waits for the next. */
+async function* readGroup(
+  session: Session,
+  context: string,
+  group: readonly FlowSummary[],
+): AsyncIterable<Entry> {
+  const flows = group.map(({ flow }) => flow);
+  const from = Math.min(...group.map(({ seq }) => seq));
+  for (let read = 0; ; ) {
+    try {
+      for await (const entry of session.bus.log.readSeveral(context, flows, from)) {
+        read += 1;
+        yield entry;
+      }
+      return;
+    } catch (error) {
+      if (read > 0 || !(error instanceof HeroError) || error.code !== 'quota') throw error;
+      await delay(QUOTA_WAIT_MS);
+    }
+  }
+}
+const QUOTA_WAIT_MS = 2000;
 
 /** Why the flow has no node; null when it has one, or nobody knows. */
 export async function whyUnplaced(session: Session, ref: FlowRef): Promise<string | null> {
@@ -102,12 +135,17 @@ export async function refusalsOf(
   session: Session,
   context: string,
   id: string,
-): Promise<StoredRefusal[]> {
-  return RefusalsReply.parse(await session.ask('refusals', { context, id })).refusals;
+): Promise<ShownRefusal[]> {
+  const reply = RefusalsReply.parse(await session.ask('refusals', { context, id }));
+  return reply.refusals.map(({ at, error, ...rest }) => ({
+    ...rest,
+    error: shownError(error),
+    at: new Date(at).toISOString(),
+  }));
 }
 
 /** A message that never became a flow, in the shape of one. */
-export function refusedFlow(context: string, id: string, refusals: StoredRefusal[]): FlowObject {
+export function refusedFlow(context: string, id: string, refusals: ShownRefusal[]): Flow {
   const last = refusals.at(-1);
   const object = flowObject({ context, flow: last?.flow ?? id }, emptyFlow());
   return {
@@ -136,7 +174,7 @@ export function parseFlowName(text: string): FlowName {
 
 export type Located =
   | { found: 'flow'; ref: FlowRef; state: FlowState }
-  | { found: 'refused'; context: string; refusals: StoredRefusal[] };
+  | { found: 'refused'; context: string; refusals: ShownRefusal[] };
 
 /**
  * Where a flow is: in the context that is named, else in the home's, else in any the caller may read. A true

@@ -2,11 +2,11 @@
 import type { Command } from 'commander';
 import type { FlowState } from '../../actors/flow/fold.ts';
 import { HeroError } from '../../schemas/errors.ts';
+import type { Flow } from '../../schemas/flow.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
 import { usageText } from '../../schemas/job.ts';
 import { errorLines } from './failure.ts';
 import {
-  type FlowObject,
   flowObject,
   locateFlow,
   parseFlowName,
@@ -41,14 +41,14 @@ export function registerFlow(program: Command): void {
         else showJob(object, name.job, json);
       });
     });
-  withExample(command, 'herobus flow hxj3wq5mzk7y2b4c6d8e9f0a1b');
+  withExample(command, 'herobus flow hxj3wq5mzk7y2b4c6dresftaub');
 }
 
 async function describeFlow(
   session: Session,
   id: string,
   context: string | undefined,
-): Promise<FlowObject> {
+): Promise<Flow> {
   const located = await locateFlow(session, id, context);
   if (located.found === 'refused') return refusedFlow(located.context, id, located.refusals);
   return withSurroundings(session, located.ref, located.state);
@@ -59,7 +59,7 @@ export async function withSurroundings(
   session: Session,
   ref: FlowRef,
   state: FlowState,
-): Promise<FlowObject> {
+): Promise<Flow> {
   const object = flowObject(ref, state);
   const refusals = await refusalsOf(session, ref.context, ref.flow);
   if (object.status !== 'placing') return { ...object, refusals };
@@ -67,14 +67,14 @@ export async function withSurroundings(
   return { ...object, status: unplaced === null ? 'placing' : 'unplaced', unplaced, refusals };
 }
 
-function showJob(object: FlowObject, n: number, json: boolean): void {
+function showJob(object: Flow, n: number, json: boolean): void {
   const job = object.jobs[n];
   if (job === undefined) {
     throw new HeroError('not_found', `flow ${object.flow} has no job ${n}`, {
       fix: `It has ${object.jobs.length} so far; see them with \`herobus flow ${object.flow}\`.`,
     });
   }
-  if (json) return printJson(job);
+  if (json) return printJson('job', job);
   const { error, value, value_ref: _ref, value_error: valueError, usage, ...rest } = job;
   for (const [key, text] of Object.entries(rest)) print(told(key, String(text ?? '-')));
   if (usage !== null) print(told('used', usageText(usage)));
@@ -83,8 +83,8 @@ function showJob(object: FlowObject, n: number, json: boolean): void {
   else if (value !== null) print(told('value', valueText(value)));
 }
 
-async function showFlow(session: Session, object: FlowObject, json: boolean): Promise<void> {
-  if (json) return printJson(object);
+async function showFlow(session: Session, object: Flow, json: boolean): Promise<void> {
+  if (json) return printJson('flow', object);
   const names = await NodeNames.of(session);
   print(told('flow', object.flow));
   print(told('context', object.context));

@@ -1,10 +1,11 @@
 /** `herobus flows`: the flows of a context, as the ledger lists them. */
 import type { Command } from 'commander';
 import { FlowStatus } from '../../schemas/flow.ts';
+import type { FlowSummary } from '../../schemas/ledger.ts';
 import { usage } from './failure.ts';
-import { type ListedFlow, listFlows } from './flow-view.ts';
+import { listFlows, wholeFlows } from './flow-view.ts';
 import { NodeNames } from './narrate.ts';
-import { globals, print, printJson, say, table, withExample } from './output.ts';
+import { globals, print, printJsonList, say, table, withExample } from './output.ts';
 import { contextOf, type Session, withSession } from './session.ts';
 
 type FlowsOptions = { context?: string; status?: string };
@@ -20,16 +21,24 @@ export function registerFlows(program: Command): void {
       const status = parseStatus(options.status);
       await withSession(self, async (session) => {
         const context = contextOf(options.context, session.home);
-        const flows: ListedFlow[] = [];
-        for await (const flow of listFlows(session, context)) {
-          if (status === undefined || flow.status === status) flows.push(flow);
-        }
-        if (globals(self).json) return printJson(flows);
+        const listed = withStatus(listFlows(session, context), status);
+        if (globals(self).json) return printJsonList('flows', wholeFlows(session, context, listed));
+        const flows: FlowSummary[] = [];
+        for await (const flow of listed) flows.push(flow);
         if (flows.length === 0) return say(`no flows in ${context}`);
         return print(await flowTable(session, flows));
       });
     });
   withExample(command, 'herobus flows -c acme --status running');
+}
+
+async function* withStatus(
+  flows: AsyncIterable<FlowSummary>,
+  status: FlowStatus | undefined,
+): AsyncIterable<FlowSummary> {
+  for await (const flow of flows) {
+    if (status === undefined || flow.status === status) yield flow;
+  }
 }
 
 function parseStatus(text: string | undefined): FlowStatus | undefined {
@@ -39,7 +48,7 @@ function parseStatus(text: string | undefined): FlowStatus | undefined {
   throw usage(`--status "${text}" is none of ${FlowStatus.options.join(', ')}`);
 }
 
-async function flowTable(session: Session, flows: readonly ListedFlow[]): Promise<string> {
+async function flowTable(session: Session, flows: readonly FlowSummary[]): Promise<string> {
   const names = await NodeNames.of(session);
   return table(
     ['FLOW', 'STATUS', 'CREATED', 'ENDED', 'NODE'],

@@ -1,6 +1,6 @@
 /** `herobus init`: a key and a configuration in the home. Never overwrites: asked again, it says what is there. */
 import type { Command } from 'commander';
-import { addressText } from '../../bus/identity.ts';
+import { addressText } from '../../schemas/ids.ts';
 import { usage } from './failure.ts';
 import { initHome } from './home.ts';
 import { globals, print, printJson, say, withExample } from './output.ts';
@@ -27,7 +27,7 @@ export function registerInit(program: Command): void {
         );
       }
       const shown = addressText(address);
-      if (json) printJson({ principal, address: shown });
+      if (json) printJson('identity', { principal, address: shown });
       else print(`principal  ${principal}\naddress    ${shown}`);
     });
   withExample(command, 'herobus init --name ada');

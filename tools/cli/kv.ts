@@ -56,7 +56,7 @@ function registerGet(kv: Command): void {
             fix: 'See what there is with `herobus kv list`.',
           });
         }
-        if (globals(self).json) printJson(entry.value ?? null);
+        if (globals(self).json) printJson('value', entry.value ?? null);
         else print(valueText(entry.value));
       }),
     );
@@ -73,7 +73,7 @@ function registerSet(kv: Command): void {
       const typed = options.typed ? stringifyTyped(parseTyped(value, 'the value')) : undefined;
       return withBucket(self, options, async (bucket) => {
         const revision = await bucket.put(key, typed === undefined ? value : exactJson(typed));
-        if (globals(self).json) printJson({ key, revision });
+        if (globals(self).json) printJson('kv-set', { key, revision });
       });
     });
   withExample(command, 'herobus kv set greeting hello', 'herobus kv set limit 3 --typed');
@@ -87,7 +87,7 @@ function registerDel(kv: Command): void {
       withBucket(self, options, async (bucket) => {
         const entry = await bucket.get(key);
         if (entry !== undefined) await bucket.delete(key, entry.revision);
-        if (globals(self).json) printJson({ key, deleted: entry !== undefined });
+        if (globals(self).json) printJson('kv-del', { key, deleted: entry !== undefined });
       }),
     );
   withExample(command, 'herobus kv del greeting');
@@ -100,7 +100,7 @@ function registerList(kv: Command): void {
     .action((prefix: string | undefined, options: KvOptions, self: Command) =>
       withBucket(self, options, async (bucket) => {
         const keys = await bucket.list(prefix ?? '');
-        if (globals(self).json) printJson(keys);
+        if (globals(self).json) printJson('keys', keys);
         else for (const key of keys) print(key);
       }),
     );

@@ -18,7 +18,7 @@ import { parseDuration } from './arguments.ts';
 import { EXIT, usage } from './failure.ts';
 import { followFlow, locateFlow, parseFlowName } from './flow-view.ts';
 import { told } from './narrate.ts';
-import { globals, say, withExample } from './output.ts';
+import { globals, jsonLine, say, withExample } from './output.ts';
 import { type Session, withSession } from './session.ts';
 
 type LogsOptions = { context?: string; follow?: boolean; since?: string; from?: string };
@@ -61,9 +61,9 @@ export function registerLogs(program: Command): void {
     });
   withExample(
     command,
-    'herobus logs hxj3wq5mzk7y2b4c6d8e9f0a1b -f',
-    'herobus logs hxj3wq5mzk7y2b4c6d8e9f0a1b.3 --since 10m',
-    'herobus --json logs hxj3wq5mzk7y2b4c6d8e9f0a1b -f --from 1234001',
+    'herobus logs hxj3wq5mzk7y2b4c6dresftaub -f',
+    'herobus logs hxj3wq5mzk7y2b4c6dresftaub.3 --since 10m',
+    'herobus --json logs hxj3wq5mzk7y2b4c6dresftaub -f --from 1234001',
   );
 }
 
@@ -204,7 +204,7 @@ class View {
     for (const [i, line] of linesOf(message).entries()) {
       const seq = message.seq * LOG_LINES_MAX + i;
       if ((from !== null && seq < from) || (sinceMs !== null && line.at < sinceMs)) continue;
-      if (this.#json) texts.stdout += `${JSON.stringify(this.#object(message, line, seq))}\n`;
+      if (this.#json) texts.stdout += jsonLine('output-line', this.#object(message, line, seq));
       else if (this.#wanted.job === null) texts.stdout += prefixed(message.job, line.line);
       else texts[line.stream === 'stderr' ? 'stderr' : 'stdout'] += `${line.line}\n`;
       this.#next = seq + 1;

@@ -53,7 +53,8 @@ async function commandsFor(argv: readonly string[]): Promise<Register[]> {
 /** What may still hold the process when all is said: idle sockets, timers of libraries. */
 const LINGER_MS = 2000;
 
-async function buildProgram(argv: readonly string[]): Promise<Command> {
+/** With the commands that `argv` names, or all. */
+export async function buildProgram(argv: readonly string[]): Promise<Command> {
   const program = new Command('herobus');
   program
     .description('Publish a signed Rhai script to a NATS subject, and machines do what it says.')

@@ -5,7 +5,7 @@
  * line of a terminal; elsewhere it is told in a line, at most once a second.
  */
 import type { Entry } from '../../bus/bus.ts';
-import { addressText } from '../../bus/identity.ts';
+import { addressText } from '../../schemas/ids.ts';
 import { type Change, type FlowState, isJobEnded, type JobState } from '../../actors/flow/fold.ts';
 import { type ErrorRecord, rootCause } from '../../schemas/errors.ts';
 import { NodesReply, type RosterNode } from '../../schemas/node.ts';
@@ -24,7 +24,7 @@ const LABEL = 11;
 export const told = (label: string, text: string): string =>
   `${label.padEnd(LABEL)} ${visible(text)}`;
 
-/** Names of nodes for people; an address the roster does not know stays an address. */
+/** Names of nodes for people, by address in either form; one the roster does not know stays an address. */
 export class NodeNames {
   readonly #names = new Map<string, string>();
 
@@ -32,20 +32,20 @@ export class NodeNames {
     const names = new NodeNames();
     // Names are a comfort: without a roster the addresses must do.
     for (const node of await allNodes(session).catch(() => [])) {
-      names.#names.set(node.address, node.name);
+      names.#names.set(addressText(node.address), node.name);
     }
     return names;
   }
 
   of(address: string): string {
-    const name = this.#names.get(address);
     const shown = addressText(address);
+    const name = this.#names.get(shown);
     return name === undefined ? shown : `${name} (${shown})`;
   }
 
   /** The name alone where no other node has it. */
   short(address: string): string {
-    const name = this.#names.get(address);
+    const name = this.#names.get(addressText(address));
     const same = [...this.#names.values()].filter((each) => each === name).length;
     return name !== undefined && same === 1 ? name : this.of(address);
   }

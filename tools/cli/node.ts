@@ -3,9 +3,9 @@
  * it: approve, revoke, drain, undrain. A decision is a change of the ledger, signed by the home's key.
  */
 import type { Command } from 'commander';
-import { addressText, parseAddress } from '../../bus/identity.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import { Principal } from '../../schemas/ids.ts';
+import { addressText, parseAddress, Principal } from '../../schemas/ids.ts';
 import type { LedgerChange, PrincipalRecord } from '../../schemas/ledger.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import { allNodes, told } from './narrate.ts';
@@ -47,7 +47,7 @@ function registerVerb(node: Command, verb: Verb): void {
         const { principal } = registrationOf(await registeredNodes(session), text);
         const record = await changePrincipal(session, changeOf(verb, principal), options.reason);
         say(told(DONE[verb], `node ${record.name} (${addressText(record.address)})`));
-        if (globals(self).json) printJson(principalObject(record));
+        if (globals(self).json) printJson('principal', principalObject(record));
       });
     });
   withExample(command, `herobus node ${verb} 4a4:459a:71c1:3cb0:717:5626:f0c8:d354`);
@@ -81,7 +81,7 @@ async function show(session: Session, text: string, json: boolean): Promise<void
   const record =
     known.find((each) => each.address === address) ??
     records.find((each) => each.address === address);
-  if (json) return printJson(shown(node, record));
+  if (json) return printJson('node', shown(node, record));
   for (const [key, value] of Object.entries(shown(node, record))) {
     if (value === null || typeof value !== 'object') print(told(key, listed(value)));
     else if (Array.isArray(value)) print(told(key, value.map(listed).join(', ') || '-'));
@@ -92,10 +92,15 @@ async function show(session: Session, text: string, json: boolean): Promise<void
 const listed = (value: unknown): string =>
   typeof value === 'string' ? value : JSON.stringify(value ?? '-');
 
-function shown(node: RosterNode | undefined, record: PrincipalRecord | undefined) {
+function shown(node: RosterNode | undefined, record: PrincipalRecord | undefined): Answer<'node'> {
+  if (node === undefined) return onlyRegistered(record as PrincipalRecord);
   const registration = record === undefined ? null : principalObject(record);
-  if (node !== undefined) return { ...nodeObject(node), registration };
-  const { address, principal, name } = record as PrincipalRecord;
+  return { ...nodeObject(node), registration };
+}
+
+function onlyRegistered(record: PrincipalRecord): Answer<'node'> {
+  const registration = principalObject(record);
+  const { address, principal, name } = registration;
   return { address, principal, name, liveness: null, registration };
 }
 

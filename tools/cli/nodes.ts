@@ -1,6 +1,6 @@
 /** `herobus nodes`: the roster: who is there, how alive, with what to offer. */
 import type { Command } from 'commander';
-import { addressText } from '../../bus/identity.ts';
+import { addressText } from '../../schemas/ids.ts';
 import type { NodeObject, RosterNode } from '../../schemas/node.ts';
 import { allNodes } from './narrate.ts';
 import { globals, print, printJson, say, table, withExample } from './output.ts';
@@ -14,7 +14,7 @@ export function registerNodes(program: Command): void {
     .action(async (_options: object, self: Command) => {
       await withSession(self, async (session) => {
         const nodes = await allNodes(session);
-        if (globals(self).json) return printJson(nodes.map(nodeObject));
+        if (globals(self).json) return printJson('nodes', nodes.map(nodeObject));
         if (nodes.length === 0) return say('no node has joined');
         return print(nodeTable(nodes));
       });
@@ -23,9 +23,10 @@ export function registerNodes(program: Command): void {
 }
 
 export function nodeObject(node: RosterNode): NodeObject {
-  const { since_ms, beat_ms, ...rest } = node;
+  const { since_ms, beat_ms, address, ...rest } = node;
   return {
     ...rest,
+    address: addressText(address),
     since: new Date(since_ms).toISOString(),
     last_beat: new Date(beat_ms).toISOString(),
   };

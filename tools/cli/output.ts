@@ -1,5 +1,7 @@
 /** Where output goes: results to stdout, all else to stderr; with --json one JSON value a line on stdout. */
+import { once } from 'node:events';
 import type { Command } from 'commander';
+import type { Answer, AnswerName } from '../../schemas/answers.ts';
 import { Screen } from './screen.ts';
 
 export type Globals = { home?: string; server?: string; json?: boolean };
@@ -18,9 +20,34 @@ export function print(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-export function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value)}\n`);
+/** An answer of schemas/answers.ts as a line of JSON. */
+export const jsonLine = <N extends AnswerName>(_name: N, value: Answer<N>): string =>
+  `${JSON.stringify(value)}\n`;
+
+export function printJson<N extends AnswerName>(name: N, value: Answer<N>): void {
+  process.stdout.write(jsonLine(name, value));
 }
+
+/**
+ * A list as one JSON value, of which memory holds one item. Where the items end early, what is written is
+ * still JSON, and the failure comes as a line of its own after it.
+ */
+export async function printJsonList<N extends ListName>(
+  name: N,
+  items: AsyncIterable<Answer<N>[number]>,
+): Promise<void> {
+  let between = '[';
+  try {
+    for await (const item of items) {
+      const text = `${between}${JSON.stringify(item)}`;
+      between = ',';
+      if (!process.stdout.write(text)) await once(process.stdout, 'drain');
+    }
+  } finally {
+    process.stdout.write(between === '[' ? '[]\n' : ']\n');
+  }
+}
+type ListName = { [N in AnswerName]: Answer<N> extends readonly unknown[] ? N : never }[AnswerName];
 
 /** A value of a script as people read it: JSON, objects over several lines. */
 export function valueText(value: unknown): string {

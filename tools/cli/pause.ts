@@ -45,5 +45,5 @@ function register(program: Command, verb: 'pause' | 'resume'): void {
         placeWithinMs: NEVER_MS,
       });
     });
-  withExample(command, `herobus ${verb} hxj3wq5mzk7y2b4c6d8e9f0a1b`);
+  withExample(command, `herobus ${verb} hxj3wq5mzk7y2b4c6dresftaub`);
 }

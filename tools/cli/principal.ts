@@ -3,9 +3,9 @@
  * ledger. Nodes have more to decide: node.ts.
  */
 import type { Command } from 'commander';
-import { addressText } from '../../bus/identity.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import { Principal } from '../../schemas/ids.ts';
+import { addressText, Principal } from '../../schemas/ids.ts';
 import {
   type LedgerChange,
   PrincipalKind,
@@ -31,11 +31,12 @@ export function registerPrincipal(program: Command): void {
     .action(async (_options: object, self: Command) => {
       await withSession(self, async (session) => {
         const records = await allPrincipals(session);
-        if (globals(self).json) printJson(records.map(principalObject));
+        if (globals(self).json) printJson('principals', records.map(principalObject));
         else print(principalTable(records));
       });
     });
   withExample(command, 'herobus principal list');
+  withExample(principal, 'herobus principal list');
   registerVerb(principal, 'approve', 'Lets a principal in that waits for it, or that was revoked.');
   registerVerb(principal, 'revoke', 'Shuts a principal out: what it signs counts for nothing.');
 }
@@ -62,7 +63,7 @@ function registerVerb(group: Command, verb: 'approve' | 'revoke', description: s
         };
         const record = await changePrincipal(session, change, reason);
         say(told(`${verb}d`, `${record.kind} ${record.name} (${record.principal})`));
-        if (globals(self).json) printJson(principalObject(record));
+        if (globals(self).json) printJson('principal', principalObject(record));
       });
     });
   withExample(
@@ -106,14 +107,24 @@ export async function allPrincipals(session: Session): Promise<PrincipalRecord[]
   return records;
 }
 
-export function principalObject(record: PrincipalRecord) {
+export function principalObject(record: PrincipalRecord): Answer<'principal'> {
   const { principal, kind, name, address, status, roles, created_ms, by, drain } = record;
   const created_at = new Date(created_ms).toISOString();
   const drained =
     drain === null || drain === undefined
       ? null
       : { by: drain.by, at: new Date(drain.at_ms).toISOString(), reason: drain.reason };
-  return { principal, kind, name, address, status, roles, created_at, by, drained };
+  return {
+    principal,
+    kind,
+    name,
+    address: addressText(address),
+    status,
+    roles,
+    created_at,
+    by,
+    drained,
+  };
 }
 
 function principalTable(records: readonly PrincipalRecord[]): string {

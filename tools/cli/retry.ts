@@ -36,8 +36,8 @@ export function registerRetry(program: Command): void {
     });
   withExample(
     command,
-    'herobus retry hxj3wq5mzk7y2b4c6d8e9f0a1b',
-    'herobus retry hxj3wq5mzk7y2b4c6d8e9f0a1b.3 --reason "the disk has room again"',
+    'herobus retry hxj3wq5mzk7y2b4c6dresftaub',
+    'herobus retry hxj3wq5mzk7y2b4c6dresftaub.3 --reason "the disk has room again"',
   );
 }
 

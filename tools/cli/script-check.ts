@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { explain } from '../../actors/flow/bundle.ts';
 import { originOf, type RhaiError } from '../../rhai/engine.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import { readBundle } from './bundle.ts';
 import { compileError } from './check.ts';
 import { EXIT } from './failure.ts';
@@ -19,7 +20,7 @@ export function registerScriptCheck(script: Command): void {
       const name = path === '-' ? 'standard input' : path;
       const error = compileError(bundle);
       process.exitCode = error === undefined ? EXIT.done : EXIT.failed;
-      if (globals(self).json) printJson(answerOf(name, error));
+      if (globals(self).json) printJson('script-answer', answerOf(name, error));
       else if (error === undefined) print(`${name}: no errors`);
       else say(`${name} does not compile\n${explain(error, bundle)}`);
     });
@@ -27,7 +28,7 @@ export function registerScriptCheck(script: Command): void {
 }
 
 /** As the answers of `script run --json-lines` are. */
-function answerOf(id: string, error: RhaiError | undefined): object {
+function answerOf(id: string, error: RhaiError | undefined): Answer<'script-answer'> {
   if (error === undefined) return { id, ok: { type: 'unit' } };
   const { error: innermost, path } = originOf(error);
   const { kind, message, position, parse, lex } = innermost;

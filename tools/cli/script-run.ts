@@ -63,7 +63,7 @@ async function runScript(path: string, options: RunOptions, json: boolean): Prom
   });
   registerSimple(engine, args);
   const value = exactJson(toJson(valueOf(engine, bundle, args)));
-  if (json) printJson(value);
+  if (json) printJson('value', value);
   else if (value !== null) print(valueText(value));
 }
 

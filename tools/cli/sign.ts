@@ -36,7 +36,7 @@ export function registerSign(program: Command): void {
         throw usage(`${target} cannot be written: ${ensureError(cause).message}`);
       });
       say(`signed      by ${identity.principal}; ${signers.length} signature(s) in ${target}`);
-      if (json) printJson({ flow, file: target, signers });
+      if (json) printJson('signed', { flow, file: target, signers });
     });
   withExample(command, 'herobus sign web.sealed --key ~/.herobus/key.nk');
 }

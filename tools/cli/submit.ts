@@ -5,9 +5,10 @@
 import { subjects } from '../../bus/subjects.ts';
 import { emptyFlow, type FlowState } from '../../actors/flow/fold.ts';
 import type { ErrorRecord } from '../../schemas/errors.ts';
+import type { Flow } from '../../schemas/flow.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
 import { asError, errorLines, EXIT, exitCodeOf, exitCodeOfFlow } from './failure.ts';
-import { type FlowObject, flowObject } from './flow-view.ts';
+import { flowObject } from './flow-view.ts';
 import { Narrator, NodeNames, summary, told } from './narrate.ts';
 import { print, printJson, say, valueText } from './output.ts';
 import type { Session } from './session.ts';
@@ -54,7 +55,7 @@ export async function submit(
   if (options.detach) {
     await publish(session, message);
     const named = ref ?? { context, flow: digest };
-    if (options.json) printJson(received(named, message.signers));
+    if (options.json) printJson('flow', received(named, message.signers));
     else print(named.flow);
     return EXIT.done;
   }
@@ -125,7 +126,7 @@ async function conclude(
   if (outcome.type === 'refused' && options.goal !== undefined) throw asError(outcome.error);
   const ref = message.ref ?? { context: message.context, flow: message.digest };
   const state = waiting.state;
-  const object: FlowObject =
+  const object: Flow =
     state === undefined || state.deploy === null
       ? received(ref, message.signers)
       : await withValues(session, flowObject(ref, state), options.json ? 'all' : 'flow');
@@ -136,14 +137,14 @@ async function conclude(
 function tell(
   session: Session,
   outcome: Outcome,
-  object: FlowObject,
+  object: Flow,
   { json, goalCode }: { json: boolean; goalCode: number },
 ): number {
   switch (outcome.type) {
     case 'ended':
       for (const line of summary(object)) say(line);
       if (object.value_error) say(told('value', errorLines(object.value_error).join('\n')));
-      if (json) printJson(object);
+      if (json) printJson('flow', object);
       else if (object.value_error) return EXIT.failed;
       else if (object.status === 'completed') print(valueText(object.value));
       return goalCode;
@@ -154,7 +155,7 @@ function tell(
       say(`  The flow waits and begins as soon as a node fits. ${reattach(session, object)}`);
       const placed = object.supervisor !== null;
       if (json)
-        printJson({
+        printJson('flow', {
           ...object,
           status: placed ? object.status : 'unplaced',
           unplaced: outcome.reason,
@@ -164,31 +165,31 @@ function tell(
     case 'unreachable':
       say(told('unreachable', 'the bus has been away for two minutes; the flow is safe in it'));
       say(`  ${reattach(session, object)}`);
-      if (json) printJson(object);
+      if (json) printJson('flow', object);
       return EXIT.unreachable;
     case 'detached':
       say(
         told('detached', `nothing was cancelled: the flow goes on. ${reattach(session, object)}`),
       );
-      if (json) printJson(object);
+      if (json) printJson('flow', object);
       return EXIT.interrupted;
   }
 }
 
-function tellRefused(object: FlowObject, error: ErrorRecord, json: boolean): number {
-  const refused: FlowObject = { ...object, status: 'refused', error, value: null, jobs: [] };
+function tellRefused(object: Flow, error: ErrorRecord, json: boolean): number {
+  const refused: Flow = { ...object, status: 'refused', error, value: null, jobs: [] };
   say(told('refused', errorLines(error).join('\n')));
-  if (json) printJson(refused);
+  if (json) printJson('flow', refused);
   const code = exitCodeOf(error.code);
   return code === EXIT.failed ? EXIT.refused : code;
 }
 
 /** What a flow object says before the log does. */
-function received(ref: FlowRef, signers: readonly string[]): FlowObject {
+function received(ref: FlowRef, signers: readonly string[]): Flow {
   return { ...flowObject(ref, emptyFlow()), submitted_by: [...signers] };
 }
 
-function reattach({ home }: Session, { flow, context }: FlowObject): string {
+function reattach({ home }: Session, { flow, context }: Flow): string {
   const own = home.config.context ?? 'default';
   const named = context === own ? '' : ` -c ${context}`;
   return `Follow it again: herobus watch ${flow}${named}`;

@@ -38,12 +38,15 @@ export function registerToken(program: Command): void {
         const bytes = sealChange(change, options.reason ?? null, home.identity, bus.now());
         const record = TokenRecord.parse(await session.ask('change', bytes));
         const expires_at = new Date(record.expires_ms).toISOString();
-        if (globals(self).json) return printJson({ token: word, uses: record.uses, expires_at });
+        if (globals(self).json) {
+          return printJson('token', { token: word, uses: record.uses, expires_at });
+        }
         say(told('token', `good for ${uses} ${uses === 1 ? 'use' : 'uses'} until ${expires_at}`));
         return print(word);
       });
     });
   withExample(command, 'herobus token create --uses 10 --ttl 1h');
+  withExample(token, 'herobus token create --uses 10 --ttl 1h');
 }
 
 function parseUses(text: string): number {

@@ -4,8 +4,10 @@ import os from 'node:os';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Durability, Role, RunnerConfig } from '../../schemas/config.ts';
-import { up } from '../up/up.ts';
+import { addressText } from '../../schemas/ids.ts';
+import { type Up, up } from '../up/up.ts';
 import { homeOf, isJson } from './options.ts';
+import { print, printJson } from './output.ts';
 
 const DEFAULT_RUNNERS = `process=${Math.max(4, os.availableParallelism() * 4)},sal=4`;
 
@@ -33,27 +35,32 @@ export function registerUp(program: Command): void {
     .option('--closed', 'from now on newcomers need a token or an approval; kept across restarts')
     .addOption(new Option('--open', 'from now on whoever proves a key gets in').conflicts('closed'))
     .option('--name <name>', 'name of the node (default: the host name)')
-    .option('--groups <a,b>', 'groups the node belongs to', parseList, [])
-    .option(
-      '--runners <class=n[@ctx+ctx],…>',
-      'what it runs, n jobs at a time',
-      parseRunners,
-      parseRunners(DEFAULT_RUNNERS),
+    .addOption(
+      new Option('--groups <a,b>', 'groups the node belongs to')
+        .argParser(parseList)
+        .default([], 'none'),
+    )
+    .addOption(
+      new Option('--runners <class=n[@ctx+ctx],…>', 'what it runs, n jobs at a time')
+        .argParser(parseRunners)
+        .default(parseRunners(DEFAULT_RUNNERS), DEFAULT_RUNNERS),
     )
     .option('--durability <class>', 'fsync, relaxed or replicated', parseDurability, 'fsync')
     .option(
       '--accept-loss',
       'start although the log went back (log_regressed), and tell what is lost',
     )
-    .option(
-      '--roles <roles>',
-      'ledger, roster, coord, supervisor, runner (default: all)',
-      parseRoles,
-      new Set(Role.options),
+    .addOption(
+      new Option('--roles <roles>', Role.options.join(', '))
+        .argParser(parseRoles)
+        .default(new Set(Role.options), 'all'),
     )
     .addHelpText(
       'after',
-      '\nExample:\n  $ herobus up --name first --groups eu,ssd --runners process=16,sal=4',
+      `
+Examples:
+  $ herobus up --name first --groups eu,ssd --runners process=16,sal=4
+  $ herobus --home ~/.herobus-second up --name second --join nats://127.0.0.1:4222`,
     )
     .action(async (flags: UpFlags, command: Command) =>
       run(flags, homeOf(command), isJson(command)),
@@ -81,9 +88,9 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
     for (const signal of ['SIGTERM', 'SIGINT'] as const)
       process.once(signal, () => resolve(signal));
   });
-  const { ready } = running;
-  if (json) console.log(JSON.stringify({ event: 'ready', ...ready }));
-  else console.log(`ready: ${ready.server}, node ${ready.address}`);
+  const ready = { ...running.ready, address: addressText(running.ready.address) };
+  if (json) printJson('up-event', { event: 'ready', ...ready });
+  else for (const line of readyLines(running.ready, flags)) print(line);
   const signal = await Promise.race([stopping, running.failed]);
   if (typeof signal !== 'string') {
     await running.stop(signal.code);
@@ -91,7 +98,15 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
   }
   alarm(`${signal}: draining, then stopping`);
   await running.stop(signal);
-  if (json) console.log(JSON.stringify({ event: 'stopped' }));
+  if (json) printJson('up-event', { event: 'stopped' });
+}
+
+/** Who it is and where, and how another one comes to it. */
+function readyLines({ address, server }: Up['ready'], { name, join: joined }: UpFlags): string[] {
+  const who = `${name ?? os.hostname()} (${address})`;
+  const ready = `ready: ${who}, pid ${process.pid}, bus ${server}`;
+  if (joined !== undefined) return [ready];
+  return [ready, `another node: herobus --home DIR up --name NAME --join ${server}`];
 }
 
 function version(): string {

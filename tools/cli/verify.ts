@@ -4,6 +4,7 @@
  */
 import type { Command } from 'commander';
 import { verifySignatures } from '../../bus/envelope.ts';
+import type { Answer } from '../../schemas/answers.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import { exactJson, type JsonValue, stringifyTyped } from '../../schemas/json.ts';
 import { told } from './narrate.ts';
@@ -30,15 +31,9 @@ export function registerVerify(program: Command): void {
       const signers = verifySignatures(sealed.opened);
       assertNotExpired(sealed.content);
       if (options.script) return printScript(sealed.content);
-      const shown = {
-        flow: sealed.content.type === 'command' ? sealed.content.command.flow : sealed.opened.flow,
-        type: sealed.content.type,
-        digest: sealed.opened.digest,
-        message: sealed.digest,
-        signers,
-        ...payloadOf(sealed.content),
-      };
-      if (globals(self).json) return printJson(shown);
+      const { flow, digest } = sealed.opened;
+      const shown = shownOf(sealed.content, { flow, digest, message: sealed.digest, signers });
+      if (globals(self).json) return printJson('verified', shown);
       for (const [key, value] of Object.entries(shown)) {
         print(told(key, typeof value === 'string' ? value : JSON.stringify(value)));
       }
@@ -59,8 +54,14 @@ function printScript(content: SealedContent): void {
   print(content.deployment.script);
 }
 
-function payloadOf(content: SealedContent): Record<string, unknown> {
-  if (content.type === 'command') return content.command;
-  const { args, ...rest } = content.deployment;
-  return { ...rest, args: exactJson(stringifyTyped(args as JsonValue)) };
+type Signed = Pick<Answer<'verified'>, 'flow' | 'digest' | 'message' | 'signers'>;
+
+function shownOf(content: SealedContent, signed: Signed): Answer<'verified'> {
+  const { flow, ...rest } = signed;
+  if (content.type === 'command') {
+    return { type: 'command', ...rest, ...content.command };
+  }
+  const { args, ...payload } = content.deployment;
+  const exact = exactJson(stringifyTyped(args as JsonValue)) as Record<string, unknown>;
+  return { flow, type: 'deployment', ...rest, ...payload, args: exact };
 }

@@ -33,5 +33,5 @@ export function registerWatch(program: Command): void {
         return follow(session, located.ref, { json, detach: false, placeWithinMs });
       });
     });
-  withExample(command, 'herobus watch hxj3wq5mzk7y2b4c6d8e9f0a1b');
+  withExample(command, 'herobus watch hxj3wq5mzk7y2b4c6dresftaub');
 }

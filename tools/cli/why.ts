@@ -28,14 +28,14 @@ export function registerWhy(program: Command): void {
           located.found === 'refused'
             ? whyRefused(located)
             : explain(await know(session, located.ref), located.ref, job);
-        if (globals(self).json) printJson(why);
+        if (globals(self).json) printJson('why', why);
         else tell(why);
       });
     });
   withExample(
     command,
-    'herobus why hxj3wq5mzk7y2b4c6d8e9f0a1b',
-    'herobus why hxj3wq5mzk7y2b4c6d8e9f0a1b.3',
+    'herobus why hxj3wq5mzk7y2b4c6dresftaub',
+    'herobus why hxj3wq5mzk7y2b4c6dresftaub.3',
   );
 }
 
