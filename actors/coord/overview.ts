@@ -39,6 +39,9 @@ type Draft = { summary: Summary; undoneBefore: number; pausedSeq: number };
 /** In the order in which they are noted: each may undo what the ones before it say. */
 const KINDS = ['deploy', 'assign', 'end', 'retry', 'pause', 'resume', 'cancel'] as const;
 
+/** A reply of the bus is at most 1 MiB; one summary with all its causes has a fifth of that at most. */
+const PAGE_BYTES_MAX = 512 * 1024;
+
 /** Newest first; `after` is the flow id the last page ended with. */
 export async function flowsPage(
   bus: Bus,
@@ -54,7 +57,7 @@ export async function flowsPage(
     .map(({ summary }) => summary)
     .sort((a, b) => (b.created_at ?? '').localeCompare(a.created_at ?? ''));
   const from = after === null ? 0 : sorted.findIndex(({ flow }) => flow === after) + 1;
-  const page = sorted.slice(from, from + limit);
+  const page = within(sorted.slice(from, from + limit), PAGE_BYTES_MAX);
   const openFlows = new OpenFlows(bus);
   const flows = await Promise.all(
     page.map(async (summary) => {
@@ -70,7 +73,17 @@ export async function flowsPage(
       };
     }),
   );
-  return { flows, next: from + limit < sorted.length ? (page.at(-1)?.flow ?? null) : null };
+  return { flows, next: from + page.length < sorted.length ? (page.at(-1)?.flow ?? null) : null };
+}
+
+/** As many of them as have so many bytes together, and at least one. */
+function within(summaries: readonly Summary[], bytesMax: number): readonly Summary[] {
+  let bytes = 0;
+  const tooMany = summaries.findIndex((summary, i) => {
+    bytes += Buffer.byteLength(JSON.stringify(summary));
+    return i > 0 && bytes > bytesMax;
+  });
+  return tooMany < 0 ? summaries : summaries.slice(0, tooMany);
 }
 
 function newDraft(flow: string): Draft {

@@ -21,7 +21,8 @@ import { usage } from './failure.ts';
 import { contextOf, type Session } from './session.ts';
 import { withValues } from './values.ts';
 
-const PAGE = 100;
+/** The most the ledger gives at once: for each page it looks at all the flows there are. */
+const PAGE = 1000;
 
 export const flowObject = (ref: FlowRef, state: FlowState): Flow =>
   showFlow(ref.context, ref.flow, state, exactJson);
