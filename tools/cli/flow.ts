@@ -4,7 +4,7 @@ import type { FlowState } from '../../actors/flow/fold.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import type { Flow } from '../../schemas/flow.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
-import { usageText } from '../../schemas/job.ts';
+import { type Usage, usageText } from '../../schemas/job.ts';
 import { errorLines } from './failure.ts';
 import {
   flowObject,
@@ -103,19 +103,33 @@ async function showFlow(session: Session, object: Flow, json: boolean): Promise<
   if (object.jobs.length === 0) return;
   const rows = object.jobs
     .slice(0, JOBS_SHOWN_MAX)
-    .map(({ job, name, kind, status, attempt, node, error, unplaced }) => [
+    .map(({ job, name, kind, status, attempt, node, usage, error, unplaced }) => [
       job.split('.')[1] ?? job,
       kind,
       name,
       status,
       String(attempt),
       node === null ? '-' : names.short(node),
+      ...used(usage),
       firstLine(error?.message ?? unplaced ?? ''),
     ]);
   print('');
-  print(table(['JOB', 'KIND', 'NAME', 'STATUS', 'TRY', 'NODE', ''], rows));
+  print(table(['JOB', 'KIND', 'NAME', 'STATUS', 'TRY', 'NODE', ...USED, ''], rows));
   const more = object.jobs.length - rows.length;
   if (more > 0) print(`… and ${more} more; --json shows all`);
+}
+
+/** What the last attempt with a result used; io is what was read from and written to storage. */
+const USED = ['CPU', 'MEMORY', 'READ', 'WRITTEN'];
+
+function used(usage: Usage | null): string[] {
+  if (usage === null) return USED.map(() => '-');
+  const { cpu_ms, memory_peak_bytes, io_read_bytes, io_write_bytes } = usage;
+  const sizes = [memory_peak_bytes, io_read_bytes, io_write_bytes];
+  return [
+    `${(cpu_ms / 1000).toFixed(2)} s`,
+    ...sizes.map((bytes) => (bytes === null ? '-' : `${(bytes / 1024 / 1024).toFixed(1)} MiB`)),
+  ];
 }
 
 const firstLine = (text: string): string => text.split('\n')[0]?.slice(0, 100) ?? '';
