@@ -244,7 +244,9 @@ test('logs: whole flow, one job, since, SIGINT; usage in the flow object and in 
   const next = (client.lines[0]?.seq ?? 0) + 1;
   assert.match(
     client.stderr,
-    new RegExp(`^interrupted go on with: herobus logs ${waiting} -f --from ${next}\n$`),
+    new RegExp(
+      `^interrupted go on with: herobus logs ${waiting} -f --from ${next} --home \\S+ --server \\S+\n$`,
+    ),
   );
   await herobus(node.home, ['--server', server, 'cancel', waiting]);
 });

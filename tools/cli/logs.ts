@@ -186,7 +186,7 @@ class View {
     this.#next = wanted.from;
   }
 
-  resumeCommand({ home }: Session, follow: boolean): string {
+  resumeCommand({ home, again }: Session, follow: boolean): string {
     const { ref, job } = this.#wanted;
     const own = home.config.context ?? 'default';
     return [
@@ -195,7 +195,9 @@ class View {
       ...(follow ? ['-f'] : []),
       ...(ref.context === own ? [] : ['-c', ref.context]),
       ...(this.#next === null ? [] : ['--from', String(this.#next)]),
-    ].join(' ');
+    ]
+      .join(' ')
+      .concat(again);
   }
 
   async show(message: OutputMessage): Promise<void> {

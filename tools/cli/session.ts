@@ -27,6 +27,8 @@ import { globals, say, type Globals } from './output.ts';
 
 export type Session = {
   home: Home;
+  /** The global options it was opened with, as the end of a command line: the next one comes to the same bus. */
+  again: string;
   bus: NatsBus;
   /** The contexts in which this principal has a role. */
   contexts: readonly ContextRecord[];
@@ -46,10 +48,17 @@ export async function withSession<T>(
   const home = await openHome(options.home);
   const { session, close } = await openSession(home, await findBus(options, home));
   try {
-    return await act(session);
+    return await act({ ...session, again: saidAgain(options) });
   } finally {
     await close();
   }
+}
+
+function saidAgain({ home, server }: Globals): string {
+  const given = Object.entries({ home, server }).flatMap(([name, value]) =>
+    value === undefined ? [] : [`--${name}`, /^[\w@%+=:,./-]+$/.test(value) ? value : `'${value}'`],
+  );
+  return given.map((word) => ` ${word}`).join('');
 }
 
 /** `-c`, else the home's own choice, else `default`. */
@@ -93,7 +102,7 @@ async function placeOf(file: BusFile): Promise<Place> {
   return { url: file.url, joinCreds: file.join_creds, ca };
 }
 
-type Opened = { session: Session; close: () => Promise<void> };
+type Opened = { session: Omit<Session, 'again'>; close: () => Promise<void> };
 
 async function openSession(home: Home, place: Place): Promise<Opened> {
   const stored = (await readCreds(homeFile.creds(home.dir)))?.jwt;
@@ -131,12 +140,12 @@ async function connectWith(home: Home, place: Place, jwt: string): Promise<Opene
     const timer = keepRenewed(token, async () => {
       token = await renew(home, bus);
     });
-    const session: Session = {
+    const session = {
       home,
       bus,
       contexts: reply.contexts,
-      isCoord: (address) => reply.coords.includes(address),
-      ask: (verb, body) => askLedger(bus.nats, verb, body),
+      isCoord: (address: Address) => reply.coords.includes(address),
+      ask: (verb: string, body: object | Uint8Array) => askLedger(bus.nats, verb, body),
     };
     const close = async () => {
       clearInterval(timer);

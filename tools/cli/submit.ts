@@ -189,8 +189,8 @@ function received(ref: FlowRef, signers: readonly string[]): Flow {
   return { ...flowObject(ref, emptyFlow()), submitted_by: [...signers] };
 }
 
-function reattach({ home }: Session, { flow, context }: Flow): string {
+function reattach({ home, again }: Session, { flow, context }: Flow): string {
   const own = home.config.context ?? 'default';
   const named = context === own ? '' : ` -c ${context}`;
-  return `Follow it again: herobus watch ${flow}${named}`;
+  return `Follow it again: herobus watch ${flow}${named}${again}`;
 }
