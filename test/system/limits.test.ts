@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { connect, credsAuthenticator } from '@nats-io/transport-node';
+import { parseAddress } from '../../schemas/ids.ts';
 import { DEPLOY, deployment, makeKey, seal, seedOf } from './foreign-client.ts';
 import { herobus, type Node, type Ran, startNode } from './nodes.ts';
 
@@ -62,7 +63,7 @@ test('scripts beyond every limit fail by themselves, and the node beats on', asy
   const nats = await connect({ servers: server, authenticator: credsAuthenticator(creds) });
   t.after(() => nats.close());
   const beats: number[] = [performance.now()];
-  nats.subscribe(`hb.beat.${address}`, {
+  nats.subscribe(`hb.beat.${parseAddress(address)}`, {
     callback: (_error, message) => {
       if (message.json<{ role: string }>().role === 'node') beats.push(performance.now());
     },
