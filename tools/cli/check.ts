@@ -22,16 +22,16 @@ export function compileError(bundle: Bundle): RhaiError | undefined {
 }
 
 /** Throws what a node would refuse the script for, with the line and a caret under the place. */
-export function assertCompiles(bundle: Bundle, name: string): void {
+export function assertCompiles(bundle: Bundle, path: string): void {
   const error = compileError(bundle);
   if (error === undefined) return;
   const { error: innermost } = originOf(error);
   const limit = innermost.kind !== 'ErrorParsing' || LIMITS.has(innermost.parse ?? '');
   throw new HeroError(
     limit ? 'script_limit' : 'script_syntax',
-    `${name} does not compile\n${explain(error, bundle)}`,
+    `${path === '-' ? 'standard input' : path} does not compile\n${explain(error, bundle)}`,
     {
-      fix: `Mend the script; \`herobus script check ${name}\` tries it again. Nothing was published.`,
+      fix: `Mend the script; \`herobus script check ${path}\` tries it again. Nothing was published.`,
     },
   );
 }

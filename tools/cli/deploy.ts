@@ -119,7 +119,7 @@ async function deploy(file: string, options: DeployOptions, self: Command): Prom
   const keys = [home.identity, ...(await Promise.all((options.sign ?? []).map(readKeyFile)))];
   const bundle = await readBundle(file);
   // A plan tells what would be refused; that it does not compile is part of it.
-  if (options.dryRun !== true) assertCompiles(bundle, file === '-' ? 'standard input' : file);
+  if (options.dryRun !== true) assertCompiles(bundle, file);
   const files = await readFilesToSend(options.file ?? []);
   const draft: DeploymentDraft = { ...parsed, ...bundle, files: signedFiles(files) };
   if (options.dryRun === true) {

@@ -63,6 +63,7 @@ export async function buildProgram(argv: readonly string[]): Promise<Command> {
     .option('--server <url>', 'the bus; by default $HEROBUS_SERVER or the one of this machine')
     .option('--json', 'one JSON value on stdout (one a line for streams), all else on stderr')
     .helpOption('-h, --help', 'show help')
+    .configureHelp({ showGlobalOptions: true })
     .addHelpText('after', HELP_AFTER)
     .showSuggestionAfterError()
     .exitOverride()
