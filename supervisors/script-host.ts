@@ -34,7 +34,7 @@ import { isClaimLost } from './liveness.ts';
 import type { ScriptHostEvent } from './script-host.machine.ts';
 import { ScriptNotes } from './script-notes.ts';
 import { type Advanced, type Script, type ScriptPool, WorkerDied } from './script-pool.ts';
-import type { Facts } from './script-worker.ts';
+import type { Facts } from './script-sessions.ts';
 
 export type ScriptHostDeps = {
   bus: Bus;

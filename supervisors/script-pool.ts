@@ -7,7 +7,7 @@
 import { Worker } from 'node:worker_threads';
 import type { DerivedJob, Note, ScriptEnv, Step } from '../actors/flow/derive.ts';
 import { HeroError } from '../schemas/errors.ts';
-import type { Facts, FromWorker, ToWorker } from './script-worker.ts';
+import type { Facts, FromWorker, ToWorker } from './script-sessions.ts';
 
 export type Advanced = { step: Step; jobs: DerivedJob[]; notes: Note[] };
 
@@ -39,15 +39,39 @@ type Pending = {
   resolve: (advanced: Advanced) => void;
   reject: (error: Error) => void;
 };
-type Seat = { worker: Worker; pending: Map<string, Pending>; scripts: number; running: string };
+type Seat = {
+  worker: ScriptWorker;
+  pending: Map<string, Pending>;
+  scripts: number;
+  running: string;
+};
+
+/** What runs script sessions (script-sessions.ts) somewhere: by default in a worker thread. */
+export type ScriptWorker = {
+  postMessage(message: ToWorker): void;
+  on(event: 'message', listener: (message: FromWorker) => void): unknown;
+  on(event: 'error', listener: (error: unknown) => void): unknown;
+  on(event: 'exit', listener: () => void): unknown;
+  terminate(): Promise<unknown>;
+};
+
+function startThread(): ScriptWorker {
+  const worker = new Worker(WORKER_FILE, {
+    resourceLimits: { maxOldGenerationSizeMb: WORKER_HEAP_MIB, stackSizeMb: 8 },
+  });
+  worker.unref();
+  return worker;
+}
 
 export class ScriptPool {
   readonly #size: number;
+  readonly #startWorker: () => ScriptWorker;
   readonly #seats: Seat[] = [];
   #stopped = false;
 
-  constructor(size: number) {
+  constructor(size: number, startWorker: () => ScriptWorker = startThread) {
     this.#size = size;
+    this.#startWorker = startWorker;
   }
 
   open(id: string, env: Omit<ScriptEnv, 'sha256'>, memory: Facts): Script {
@@ -86,9 +110,7 @@ export class ScriptPool {
   }
 
   #start(): Seat {
-    const worker = new Worker(WORKER_FILE, {
-      resourceLimits: { maxOldGenerationSizeMb: WORKER_HEAP_MIB, stackSizeMb: 8 },
-    });
+    const worker = this.#startWorker();
     const seat: Seat = { worker, pending: new Map(), scripts: 0, running: '' };
     worker.on('message', (message: FromWorker) => {
       if (message.type === 'runs') {
@@ -113,7 +135,6 @@ export class ScriptPool {
       const why = `the script worker died: ${cause?.message ?? 'no reason given'}`;
       for (const [id, { reject }] of seat.pending) reject(new WorkerDied(why, id === seat.running));
     });
-    worker.unref();
     return seat;
   }
 }

@@ -21,7 +21,7 @@ import { Outstanding } from './outstanding.ts';
 import { RunnerRegistry } from './runner-registry.ts';
 import { ScriptHost } from './script-host.ts';
 import { scriptHostMachine } from './script-host.machine.ts';
-import { ScriptPool } from './script-pool.ts';
+import { ScriptPool, type ScriptWorker } from './script-pool.ts';
 import { supervisorMachine } from './supervisor.machine.ts';
 
 export type RosterView = {
@@ -41,6 +41,8 @@ export type SupervisorOptions = {
   /** Told when the node serves other contexts than before: its credentials name them. */
   contextsChanged: () => void;
   alarm: (message: string) => void;
+  /** Where scripts run; by default in a worker thread. */
+  startScriptWorker?: () => ScriptWorker;
 };
 
 export type RunningSupervisor = {
@@ -69,7 +71,7 @@ class Supervisor implements RunningSupervisor {
   readonly #ledger: LedgerView;
   readonly #registry = new RunnerRegistry();
   readonly #outstanding = new Outstanding();
-  readonly #pool = new ScriptPool(1);
+  readonly #pool: ScriptPool;
   readonly #deadlines: Deadlines;
   readonly #hosted = new Map<string, Hosted>();
   readonly #actor: Actor<typeof supervisorMachine>;
@@ -84,6 +86,7 @@ class Supervisor implements RunningSupervisor {
   constructor(options: SupervisorOptions) {
     this.#options = options;
     this.#ledger = new LedgerView(options.bus);
+    this.#pool = new ScriptPool(1, options.startScriptWorker);
     this.#deadlines = new Deadlines(options.bus);
     this.#machine = this.#provideScriptHost();
     this.#actor = options.host.start('supervisor', this.#provideSupervisor(), {
