@@ -78,8 +78,15 @@ export type NatsBus = Bus & {
 const REQUEST_TIMEOUT_MS = 5_000;
 const NO_RESPONDER_WAIT_MS = 100;
 
+/** A bus is made of connections that are there, however they came to be. */
+export type BusOver = Pick<NatsBusOptions, 'kind' | 'identity' | 'incarnation' | 'durability'> & {
+  main: Connection;
+  /** Control only: in the ledger's account. */
+  ledger?: Connection | undefined;
+};
+
 export async function openNatsBus(options: NatsBusOptions): Promise<NatsBus> {
-  const { kind, identity, incarnation } = options;
+  const { kind, identity } = options;
   const base = {
     server: options.server,
     ...(options.name === undefined ? {} : { name: options.name }),
@@ -103,11 +110,17 @@ export async function openNatsBus(options: NatsBusOptions): Promise<NatsBus> {
           await main.close();
           throw error;
         });
+  return busOver({ ...options, main, ledger });
+}
+
+/** Everything of bus/bus.ts over these connections; closing it closes them. */
+export async function busOver(options: BusOver): Promise<NatsBus> {
+  const { main, identity, incarnation } = options;
   const clock = makeClock(
     () => performance.now(),
     () => Date.now(),
   );
-  const parts: Parts = { ...options, main, ledger, clock, counter: 0 };
+  const parts: Parts = { ...options, clock, counter: 0 };
   await readClock(parts);
   main.link.onChange(({ up }) => {
     if (up) void readClock(parts);
@@ -115,12 +128,7 @@ export async function openNatsBus(options: NatsBusOptions): Promise<NatsBus> {
   return assemble(parts, identity.principal, identity.address, incarnation);
 }
 
-type Parts = NatsBusOptions & {
-  main: Connection;
-  ledger: Connection | undefined;
-  clock: BusClock;
-  counter: number;
-};
+type Parts = BusOver & { clock: BusClock; counter: number };
 
 function assemble(
   parts: Parts,
