@@ -191,6 +191,20 @@ test('answers - every command answers with --json as its schema says', async (t)
       if (as !== undefined) made[`flow ${as}`] = (values[0] as { flow: string }).flow;
     });
   }
+  await t.test('a flow in the list is the flow itself', async () => {
+    const ask = async (...args: string[]): Promise<unknown> =>
+      JSON.parse((await herobus(node.home, ['--server', server, '--json', ...args])).stdout);
+    const listed = (await ask('flows')) as { flow: string }[];
+    for (const name of ['done', 'failed', 'unplaced', 'sealed']) {
+      const id = made[`flow ${name}`] ?? '';
+      const { refusals: _, ...alone } = (await ask('flow', id)) as { refusals?: unknown };
+      assert.deepEqual(
+        listed.find(({ flow }) => flow === id),
+        alone,
+        name,
+      );
+    }
+  });
   await t.test('whatever fails', async () => {
     const { stdout } = await herobus(node.home, ['--server', server, '--json', 'flow', NOBODY]);
     assertAnswer('failure', stdout);

@@ -14,6 +14,7 @@ import { nextPlan, PACK_JOBS_MAX, type Plan, type PlanInput } from '../../../act
 import { explain, place, selectorFault } from '../../../actors/flow/place.ts';
 import type { DerivedJob } from '../../../actors/flow/derive.ts';
 import { Worklist } from '../../../actors/flow/worklist.ts';
+import { addressText } from '../../../schemas/ids.ts';
 import type { JobSpec } from '../../../schemas/job.ts';
 import type { RosterNode } from '../../../schemas/node.ts';
 
@@ -355,6 +356,16 @@ test('next - a job nobody joined that failed fails its flow, with its cause', ()
   assert.equal(end.do === 'end' && end.status, 'failed');
   const fine = world.next({ state: 'done', value: '1', unjoined: [] });
   assert.equal(fine.do === 'end' && fine.status, 'completed');
+});
+
+test('place - a node is named by its address in either form', () => {
+  const nodes = [node(ME), node(OTHER)];
+  for (const address of [OTHER, OTHER.toUpperCase(), addressText(OTHER)]) {
+    const need = { on: `node=${address}`, capabilities: [], class: null, context: 'acme' };
+    assert.equal(selectorFault(need.on), undefined);
+    const fit = place(need, nodes, () => 0);
+    assert.ok('node' in fit && fit.node.address === OTHER, address);
+  }
 });
 
 test('place - selectors, states and reasons', () => {
