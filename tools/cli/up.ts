@@ -90,7 +90,7 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
   });
   const ready = { ...running.ready, address: addressText(running.ready.address) };
   if (json) printJson('up-event', { event: 'ready', ...ready });
-  else for (const line of readyLines(running.ready, flags)) print(line);
+  else for (const line of readyLines(ready, flags)) print(line);
   const signal = await Promise.race([stopping, running.failed]);
   if (typeof signal !== 'string') {
     await running.stop(signal.code);

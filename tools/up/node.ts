@@ -11,12 +11,12 @@ import type { Host } from '../../actors/host.ts';
 import { startIdentity } from '../../actors/identity/identity.ts';
 import { keyPath } from '../../actors/identity/key-file.ts';
 import { openJoinLink } from '../../actors/identity/register.ts';
-import { startRosterView } from '../../actors/roster/view.ts';
+import { type RosterView, startRosterView } from '../../actors/roster/view.ts';
 import { Supervision } from '../../actors/supervise.ts';
 import { readIfThere, SECRET_MODE, writeAtomic } from '../../bus/atomic-file.ts';
 import { type NatsBus, openNatsBus } from '../../bus/nats.ts';
 import type { Role, RunnerConfig } from '../../schemas/config.ts';
-import type { Incarnation } from '../../schemas/ids.ts';
+import type { Address, Incarnation } from '../../schemas/ids.ts';
 import type { JobKind } from '../../schemas/job.ts';
 import { type RunningSupervisor, startSupervisor } from '../../supervisors/supervisor.ts';
 import { serveKv } from '../../supervisors/kv-socket.ts';
@@ -58,11 +58,15 @@ const OFFERS: Record<JobKind, string[]> = {
 const WORTH_TELLING: ReadonlySet<string> = new Set(['awaitingApproval', 'offline']);
 /** What runs may finish within this when a node is told to stop. */
 const DRAIN_GRACE_MS = 10_000;
+/** How long `ready` waits for the node's own runners to be seen. */
+const OFFERED_WITHIN_MS = 10_000;
 const RUNNER_RESTARTS = {
   intensity: 60,
   periodMs: 60_000,
   backoff: { firstMs: 100, maxMs: 5_000 },
 };
+
+type Supervised = { supervisor: RunningSupervisor; roster: RosterView };
 
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { dataDir, roles, host, alarm } = options;
@@ -91,15 +95,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { bus } = await identity.joined();
   host.describeOn(bus);
   const undo: (() => Promise<void> | void)[] = [() => identity.stop()];
-  let supervisor: RunningSupervisor | undefined;
+  let supervised: Supervised | undefined;
   if (roles.has('supervisor')) {
-    supervisor = await startNodeSupervisor(options, bus, () => identity.rightsChanged(), undo);
+    supervised = await startNodeSupervisor(options, bus, () => identity.rightsChanged(), undo);
   }
   if (roles.has('runner')) undo.push(await startRunnerChildren(options, creds));
+  if (roles.has('runner') && supervised !== undefined) {
+    await untilOffered(supervised.roster, bus.address, options.runners.length);
+  }
   return {
     bus,
     drain: async (reason) => {
-      await supervisor?.drain(reason, DRAIN_GRACE_MS);
+      await supervised?.supervisor.drain(reason, DRAIN_GRACE_MS);
     },
     stop: async () => {
       for (const step of undo.splice(0).reverse()) await step();
@@ -107,12 +114,30 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   };
 }
 
+/**
+ * A deployment that comes right after a node said it is ready counts on its runners, so they have to be seen
+ * by then. Not for ever: a node whose runners are late is of use already, and they are seen when they come.
+ */
+async function untilOffered(roster: RosterView, address: Address, runners: number): Promise<void> {
+  const offered = Promise.withResolvers<void>();
+  const look = (): void => {
+    const own = roster.nodes().find((node) => node.address === address);
+    if ((own?.runners.length ?? 0) >= runners) offered.resolve();
+  };
+  const subscription = roster.onChange(look);
+  const late = setTimeout(() => offered.resolve(), OFFERED_WITHIN_MS);
+  look();
+  await offered.promise;
+  clearTimeout(late);
+  subscription.stop();
+}
+
 async function startNodeSupervisor(
   options: NodeOptions,
   bus: NatsBus,
   contextsChanged: () => void,
   undo: (() => Promise<void> | void)[],
-): Promise<RunningSupervisor> {
+): Promise<Supervised> {
   const { dataDir, host, name, groups, runners, version, alarm } = options;
   const kv = await serveKv(bus, kvSocketPath(dataDir), await kvToken(dataDir));
   undo.push(() => kv.close());
@@ -132,7 +157,7 @@ async function startNodeSupervisor(
     alarm,
   });
   undo.push(() => supervisor.stop());
-  return supervisor;
+  return { supervisor, roster };
 }
 
 const kvSocketPath = (dataDir: string): string => join(dataDir, 'kv.sock');
