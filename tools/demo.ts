@@ -38,6 +38,7 @@ async function demo(keep: boolean): Promise<number> {
       console.log('demo: end it with Ctrl-C');
       await Promise.race([once(process, 'SIGINT'), once(node, 'exit')]);
     }
+    console.log('demo: taking it down; go on with docs/tutorial.md');
     return code;
   } finally {
     await stop(node);
