@@ -144,7 +144,7 @@ function placeAll(
 function untilText(step: Step): string {
   switch (step.state) {
     case 'waiting':
-      return `the script waits for ${step.mode === 'any' ? 'any of ' : ''}jobs ${step.jobs.join(', ')}`;
+      return `the script waits for ${step.mode === 'any' ? 'any of ' : ''}${step.jobs.length === 1 ? 'job' : 'jobs'} ${step.jobs.join(', ')}`;
     case 'asks':
       return `the script asks ${step.name}(${step.args}) in line ${step.line}`;
     case 'sleeps':
