@@ -57,7 +57,13 @@ export const Placement = z.object({
 });
 export type Placement = z.infer<typeof Placement>;
 
-export const PlannedPack = z.object({ pack: PackId, class: JobKind, node: Address });
+/** A pack with the new jobs in it, which get their first attempt by it; all others are placed one by one. */
+export const PlannedPack = z.object({
+  pack: PackId,
+  class: JobKind,
+  node: Address,
+  jobs: z.array(JobNumber).default([]),
+});
 export type PlannedPack = z.infer<typeof PlannedPack>;
 
 /** A job the supervisor gives up: its attempt is lost for good, or what it waits for has failed. */

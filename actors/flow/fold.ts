@@ -400,6 +400,11 @@ function foldPlan(folding: Folding, body: Decisions['plan']): undefined {
       claim: null,
     };
   }
+  for (const { pack, jobs } of body.packs) {
+    for (const n of jobs) {
+      place(folding, { n, attempt: 1, pack, unplaced: null, because: null }, body.inc);
+    }
+  }
   for (const placement of body.placed) place(folding, placement, body.inc);
   for (const gone of body.gone) giveUp(folding, gone);
 }

@@ -43,14 +43,15 @@ export function place(need: Need, roster: readonly RosterNode[], load: Load): Pl
   return best === undefined ? { reasons } : { node: best };
 }
 
-/** All nodes that fit, with how many jobs of the class they run at a time. */
-export function fitting(
-  need: Need,
-  roster: readonly RosterNode[],
-): { node: RosterNode; slots: number }[] {
-  return roster
-    .filter((node) => unfit(need, node) === undefined)
-    .map((node) => ({ node, slots: Math.max(1, slots(need, node)) }));
+/** All runners of the class a job needs, on all nodes that fit. */
+export function runnersThatFit(need: Need, roster: readonly RosterNode[]): number {
+  const nodes = roster.filter((node) => unfit(need, node) === undefined);
+  return nodes.reduce((sum, node) => sum + runnersFor(need, node).length, 0);
+}
+
+/** The most jobs that one runner of a node begins at once. */
+export function widestRunner(need: Need, node: RosterNode): number {
+  return Math.max(1, ...runnersFor(need, node).map((runner) => runner.slots));
 }
 
 /** The reasons in one line for people. */

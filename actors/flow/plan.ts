@@ -4,6 +4,7 @@
  * All placing, packing, retrying and giving up of jobs is decided here, from the log and the roster, so
  * that a supervisor that takes over plans exactly as the one before would have.
  */
+import type { z } from 'zod';
 import { failure } from '../../schemas/errors.ts';
 import type { Gone, NewJob, Placement, PlannedPack, PlanReason } from '../../schemas/flow.ts';
 import { jobId } from '../../schemas/ids.ts';
@@ -11,13 +12,11 @@ import { type JobSpec, LOST_ATTEMPTS_MAX, SWEPT_ATTEMPTS_MAX } from '../../schem
 import type { RosterNode } from '../../schemas/node.ts';
 import type { DerivedJob } from './derive.ts';
 import type { FlowState, JobState, PackState } from './fold.ts';
-import { explain, fitting, type Load, type Need, place } from './place.ts';
+import { explain, type Load, type Need, place, runnersThatFit, widestRunner } from './place.ts';
 import type { Worklist } from './worklist.ts';
 
-/** Jobs of one pack at most: one claim, one message; larger ones hold up other nodes' runners. */
-export const PACK_JOBS_MAX = 50;
-/** Packs a node's runner should get at least for each slot, so that a slow pack holds up little. */
-const PACKS_PER_SLOT = 2;
+/** Jobs of one pack at most, however many a runner can begin at once: a message, a claim and its facts. */
+export const PACK_JOBS_MAX = 100;
 /** New jobs of one plan decision at most. */
 export const PLAN_ITEMS_MAX = 600;
 /** Bytes of one plan decision at most, roughly: an entry of the log holds 256 KiB. */
@@ -40,7 +39,8 @@ export type PlanInput = {
 };
 
 export type Plan = {
-  jobs: NewJob[];
+  /** What is as the schema has it by default is left out: many jobs differ in nothing else. */
+  jobs: z.input<typeof NewJob>[];
   placed: Placement[];
   packs: PlannedPack[];
   gone: Gone[];
@@ -72,7 +72,7 @@ export function nextPlan(input: PlanInput): Plan | undefined {
   reviewLoose(input, plan, candidates);
   reviewPacks(input, plan, candidates);
   pack(input, plan, candidates);
-  const empty = plan.jobs.length + plan.placed.length + plan.gone.length === 0;
+  const empty = plan.jobs.length + plan.placed.length + plan.packs.length + plan.gone.length === 0;
   if (empty) return undefined;
   const { jobs, placed, packs, gone } = plan;
   return { jobs, placed, packs, gone };
@@ -95,7 +95,16 @@ function admitNewJobs({ state, derived }: PlanInput, plan: Draft, candidates: Ca
     if (plan.bytes > PLAN_BYTES_MAX / 2) return;
     const { kind, name, retries, backoff_ms, idempotent, after } = job.spec;
     const { n, digest, line } = job;
-    add(plan, plan.jobs, { n, kind, name, digest, line, retries, backoff_ms, idempotent, after });
+    add(plan, plan.jobs, {
+      n,
+      kind,
+      name,
+      digest,
+      line,
+      ...(retries === 0 ? {} : { retries, backoff_ms }),
+      ...(idempotent ? { idempotent } : {}),
+      ...(after.length === 0 ? {} : { after }),
+    });
     if (after.length === 0)
       candidates.push({ n, attempt: 1, spec: job.spec, because: null, alone: false });
   }
@@ -172,7 +181,12 @@ function outcomeUnknown(job: JobState, claimed: PackState, idempotent: boolean):
   return { n: job.n, attempt: job.attempt, outcome: 'failed', error };
 }
 
-/** Gives candidates to packs: alike needs go together, spread over the nodes that fit by their slots. */
+/**
+ * Gives candidates to packs: alike needs go together, spread over the nodes that fit by their slots.
+ *
+ * A pack is what one runner begins at once, so that no job of a claimed pack waits while another runner
+ * idles, and a flow of many long jobs keeps no runner from others for longer than one of them takes.
+ */
 function pack(input: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const groups = new Map<string, Candidate[]>();
   for (const candidate of candidates) {
@@ -197,47 +211,38 @@ function packGroup(
   if (spec === undefined) return;
   const need: Need = { on: spec.on, capabilities: spec.needs, class: spec.kind, context };
   const load: Load = (address) => input.load(address) + (given.get(address) ?? 0);
-  const size = packSize(group.length, fitting(need, roster));
-  for (const members of parts(input, group, size)) {
-    if (isFull(plan)) return;
+  const share = Math.ceil(group.length / Math.max(1, runnersThatFit(need, roster)));
+  let rest: readonly Candidate[] = group;
+  while (rest.length > 0 && !isFull(plan)) {
     const found = place(need, roster, load);
     if ('reasons' in found) {
-      for (const member of members) leaveUnplaced(state, plan, member, explain(found.reasons));
-      continue;
+      for (const member of rest) leaveUnplaced(state, plan, member, explain(found.reasons));
+      return;
     }
-    const { address } = found.node;
+    const { node } = found;
+    const members = cut(input, rest, Math.min(share, widestRunner(need, node), PACK_JOBS_MAX));
+    rest = rest.slice(members.length);
     const id = `p${state.packCount + plan.packs.length}`;
-    given.set(address, (given.get(address) ?? 0) + members.length);
-    add(plan, plan.packs, { pack: id, class: spec.kind, node: address });
-    for (const { n, attempt, because } of members) {
+    given.set(node.address, (given.get(node.address) ?? 0) + members.length);
+    const isNew = ({ attempt, because }: Candidate): boolean => attempt === 1 && because === null;
+    const jobs = members.filter(isNew).map(({ n }) => n);
+    add(plan, plan.packs, { pack: id, class: spec.kind, node: node.address, jobs });
+    for (const member of members) {
+      if (isNew(member)) continue;
+      const { n, attempt, because } = member;
       add(plan, plan.placed, { n, attempt, pack: id, unplaced: null, because });
     }
   }
 }
 
-/** A group cut into packs: by how many jobs, and by how many bytes, one may hold. */
-function* parts({ derived }: PlanInput, group: Candidate[], size: number): Iterable<Candidate[]> {
-  let part: Candidate[] = [];
+/** The first candidates that make a pack: by how many jobs, and by how many bytes, one may hold. */
+function cut({ derived }: PlanInput, from: readonly Candidate[], jobs: number): Candidate[] {
   let bytes = 0;
-  for (const candidate of group) {
-    const more = derived[candidate.n]?.bytes ?? 0;
-    if (part.length >= size || (part.length > 0 && bytes + more > PACK_BYTES_MAX)) {
-      yield part;
-      part = [];
-      bytes = 0;
-    }
-    part.push(candidate);
-    bytes += more;
-  }
-  if (part.length > 0) yield part;
-}
-
-function packSize(count: number, nodes: { slots: number }[]): number {
-  const slots = nodes.reduce((sum, node) => sum + node.slots, 0);
-  return Math.min(
-    PACK_JOBS_MAX,
-    Math.max(1, Math.ceil(count / Math.max(1, slots * PACKS_PER_SLOT))),
-  );
+  const end = from.findIndex(({ n }, i) => {
+    bytes += derived[n]?.bytes ?? 0;
+    return i >= jobs || (i > 0 && bytes > PACK_BYTES_MAX);
+  });
+  return end < 0 ? [...from] : from.slice(0, end);
 }
 
 /** Says why a job has no node, once: the same reason again is no news for the log. */

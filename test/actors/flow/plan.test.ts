@@ -82,8 +82,15 @@ const jobs = (count: number, over: Partial<JobSpec> = {}): DerivedJob[] =>
   }));
 
 /** What a plan puts into each pack. */
-function contents({ placed }: Plan): Map<string, { n: number; attempt: number }[]> {
+function contents({ placed, packs: planned }: Plan): Map<string, { n: number; attempt: number }[]> {
   const packs = new Map<string, { n: number; attempt: number }[]>();
+  for (const { pack, jobs = [] } of planned) {
+    if (jobs.length > 0)
+      packs.set(
+        pack,
+        jobs.map((n) => ({ n, attempt: 1 })),
+      );
+  }
   for (const { pack, n, attempt } of placed) {
     if (pack !== null) packs.set(pack, [...(packs.get(pack) ?? []), { n, attempt }]);
   }
@@ -183,7 +190,8 @@ test('plan - jobs are spread over nodes by their slots, and every job is in exac
           packed.sort((a, b) => a - b),
           Array.from({ length: count }, (_, n) => n),
         );
-        assert.ok([...contents(plan).values()].every((content) => content.length <= PACK_JOBS_MAX));
+        const slots = world.roster[0]?.runners[0]?.slots ?? 0;
+        assert.ok([...contents(plan).values()].every((content) => content.length <= slots));
         if (count >= nodes * 8)
           assert.equal(new Set(plan.packs.map((pack) => pack.node)).size, nodes);
         assert.equal(world.plan(), undefined, 'what is planned is not planned again');
@@ -191,6 +199,28 @@ test('plan - jobs are spread over nodes by their slots, and every job is in exac
     ),
     { numRuns: 60 },
   );
+});
+
+test('plan - a pack is what one runner begins at once, shared out among all runners that fit', () => {
+  const wide = (slots: number, runners = 1): RosterNode['runners'] =>
+    Array.from({ length: runners }, (_, i) => ({
+      runner: `process-${i}`,
+      inc: 'incarnation1',
+      class: 'process' as const,
+      slots,
+      busy: 0,
+      contexts: [],
+    }));
+  const sizes = (count: number, ...runners: RosterNode['runners'][]): number[] => {
+    const world = new World(jobs(count));
+    world.roster = runners.map((each, i) => node(String(i).repeat(32), { runners: each }));
+    return [...contents(world.plan() ?? assert.fail()).values()].map((content) => content.length);
+  };
+  assert.deepEqual(sizes(10, wide(64)), [10], 'one runner gets them at once');
+  assert.deepEqual(sizes(10, wide(64), wide(64)), [5, 5]);
+  assert.deepEqual(sizes(10, wide(64, 3)), [4, 4, 2]);
+  assert.deepEqual(sizes(10, wide(4)), [4, 4, 2], 'no job of a pack waits in its runner');
+  assert.deepEqual(sizes(250, wide(500)), [PACK_JOBS_MAX, PACK_JOBS_MAX, 50]);
 });
 
 test('plan - a job no node can have is unplaced with the reason of each node, and placed once one can', () => {
