@@ -13,11 +13,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
 import { storeValue } from '../bus/blobs.ts';
-import type { Bus, Entry, Subscription } from '../bus/bus.ts';
+import type { Bus, Subscription } from '../bus/bus.ts';
 import { atMoment } from '../sal/deadline.ts';
 import type { Reading } from '../sal/usage.ts';
 import { errorRecord, HeroError } from '../schemas/errors.ts';
-import { CallEntry, CommandEntry, PlanEntry } from '../schemas/flow.ts';
 import type { FlowRef, Incarnation } from '../schemas/ids.ts';
 import { type Outcome, type Pack, type PackedJob, type Result, usageText } from '../schemas/job.ts';
 import type { RunnerClass } from './classes/class.ts';
@@ -25,6 +24,7 @@ import { JobOutput } from './output.ts';
 import { Reporter } from './reporter.ts';
 import type { RunnerEvent } from './runner.machine.ts';
 import type { Slots } from './slots.ts';
+import type { Unwanted } from './unwanted.ts';
 import type { FlowWatches } from './watch.ts';
 
 /** Proves that a job follows from its flow's signed deployment; throws when it does not. */
@@ -69,6 +69,7 @@ export class PackExecution {
   #stopFeeding: () => void = () => undefined;
   #listening: Subscription | undefined;
   #killed = false;
+  #ended = { count: 0, reporting: 0 };
 
   constructor(pack: Pack, desk: Desk) {
     this.#pack = pack;
@@ -100,7 +101,9 @@ export class PackExecution {
     const { bus, inc, name, watches } = this.#desk;
     const first = this.#queue.splice(0, slots);
     // Before the claim: a decision made from now on is not missed.
-    this.#listening = watches.listen(this.ref, this.#pack.plan, (entry) => this.#decided(entry));
+    this.#listening = watches.listen(this.ref, this.#pack.plan, (unwanted) =>
+      this.#unwant(unwanted),
+    );
     try {
       await this.#begin(first, async (begun) => {
         await bus.log.claim(this.ref, this.#pack.pack, {
@@ -120,7 +123,7 @@ export class PackExecution {
   /** The rest of the pack's life; never throws. */
   async run(): Promise<void> {
     const { watches, refusing } = this.#desk;
-    const listener = (entry: Entry): void => this.#decided(entry);
+    const listener = (unwanted: Unwanted): void => this.#unwant(unwanted);
     void watches.look(this.ref, this.#pack.plan, listener).catch(() => undefined);
     refusing.addEventListener('abort', this.#onRefusing);
     if (refusing.aborted) this.#leaveRest();
@@ -227,18 +230,31 @@ export class PackExecution {
   }
 
   async #execute(job: PackedJob, controller: AbortController, output: JobOutput): Promise<void> {
-    const { bus, send, slots, holdsLease } = this.#desk;
+    const { bus, slots, holdsLease } = this.#desk;
     const started_ms = Math.round(bus.now());
     const end = await this.#outcome(job, controller, output);
     const ended_ms = Math.round(bus.now());
     await output.flush();
     this.#running.delete(job.n);
     const silent = this.#killed || !holdsLease();
-    send({ type: 'JOBS_ENDED', count: 1, reporting: silent ? 0 : 1 });
+    this.#countEnd(!silent);
     if (silent) return slots.release();
     this.#passOn();
     const result: Result = { n: job.n, attempt: job.attempt, ...end, started_ms, ended_ms };
     this.#reporter.result(result);
+  }
+
+  /** Jobs that end in one turn are one event: the statechart only counts them. */
+  #countEnd(reporting: boolean): void {
+    if (this.#ended.count === 0) {
+      setImmediate(() => {
+        const ended = this.#ended;
+        this.#ended = { count: 0, reporting: 0 };
+        this.#desk.send({ type: 'JOBS_ENDED', ...ended });
+      });
+    }
+    this.#ended.count += 1;
+    if (reporting) this.#ended.reporting += 1;
   }
 
   /** Executes one job; whatever happens is an outcome. */
@@ -308,50 +324,11 @@ export class PackExecution {
     }
   }
 
-  /** A decision of the flow: does it end jobs of mine? */
-  #decided(entry: Entry): void {
-    if (entry.lane !== 'main') return;
-    switch (entry.kind) {
-      case 'end':
-        this.#unwant(this.#numbers(), 'the flow has ended');
-        break;
-      case 'cancel': {
-        const command = CommandEntry.safeParse(entry.body).data;
-        if (command === undefined) return;
-        const why = command.reason === null ? 'cancelled' : `cancelled: ${command.reason}`;
-        this.#unwant(command.job === null ? this.#numbers() : [command.job], why);
-        break;
-      }
-      case 'call': {
-        const call = CallEntry.safeParse(entry.body).data;
-        if (call?.name !== 'cancel' || call.error !== null) return;
-        this.#unwant([Number(call.args)], 'cancelled by its script');
-        break;
-      }
-      case 'plan': {
-        const plan = PlanEntry.safeParse(entry.body).data;
-        if (plan === undefined) return;
-        this.#unwant(this.#numbers(plan.placed, 1), 'another attempt of it was planned');
-        this.#unwant(this.#numbers(plan.gone, 0), 'its supervisor has given it up');
-        break;
-      }
-      default:
-    }
-  }
-
-  /** My jobs; or those of them that a list names with an attempt at least `ahead` of mine. */
-  #numbers(list?: { n: number; attempt: number }[], ahead = 0): number[] {
-    if (list === undefined) return this.#pack.jobs.map(({ n }) => n);
-    return this.#pack.jobs
-      .filter((mine) =>
-        list.some(({ n, attempt }) => n === mine.n && attempt >= mine.attempt + ahead),
-      )
-      .map(({ n }) => n);
-  }
-
-  #unwant(numbers: number[], why: string): void {
+  /** A decision of the flow takes jobs away: mine are ended. */
+  #unwant({ why, covers }: Unwanted): void {
     const reason = cancelled(why);
-    for (const n of numbers) {
+    for (const { n, attempt } of this.#pack.jobs) {
+      if (!covers(n, attempt)) continue;
       if (!this.#unwanted.has(n)) this.#unwanted.set(n, reason);
       this.#running.get(n)?.controller.abort(reason);
     }

@@ -2,15 +2,15 @@
  * The decisions of the flows whose jobs are executed here: one watch for each flow, however many packs.
  *
  * Live decisions can be missed while the link is down, so every link that comes back is a reason to read
- * what was stored meanwhile. What a decision means for a job is left to `execution.ts`; a listener may get
- * one twice.
+ * what was stored meanwhile. What a decision means for jobs is `unwanted.ts`; a listener may be told twice.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
 import type { Bus, Entry, Subscription } from '../bus/bus.ts';
 import type { FlowRef } from '../schemas/ids.ts';
+import { type Unwanted, unwantedBy } from './unwanted.ts';
 
-type Listener = (entry: Entry) => void;
+type Listener = (unwanted: Unwanted) => void;
 
 type Watch = {
   ref: FlowRef;
@@ -40,7 +40,7 @@ export class FlowWatches {
     });
   }
 
-  /** Hears of every decision after `plan`, the sequence of the plan that made the listener's pack. */
+  /** Hears of the jobs that decisions after `plan` take away: the sequence of the plan of the pack. */
   listen(ref: FlowRef, plan: number, listener: Listener): Subscription {
     const key = `${ref.context}.${ref.flow}`;
     let watch = this.#watches.get(key);
@@ -74,12 +74,15 @@ export class FlowWatches {
       log.lastDecision(ref, 'end'),
       log.lastDecision(ref, 'call'),
     ]);
-    if (end !== undefined && end.seq > plan) listener(end);
-    if (cancel !== undefined && cancel.seq > plan) listener(cancel);
+    for (const entry of [end, cancel]) {
+      if (entry !== undefined && entry.seq > plan) unwantedBy(entry).forEach(listener);
+    }
     // A cancel of one job, by a command or by its script, can hide earlier ones of others.
     const newest = Math.max(cancel?.seq ?? 0, call?.seq ?? 0);
     if (newest <= plan) return;
-    for await (const entry of log.readDecisions(ref)) if (entry.seq > plan) listener(entry);
+    for await (const entry of log.readDecisions(ref)) {
+      if (entry.seq > plan) unwantedBy(entry).forEach(listener);
+    }
   }
 
   stop(): void {
@@ -93,7 +96,7 @@ export class FlowWatches {
     if (watch === undefined) return;
     // `seen` must not jump over what a gap holds.
     if (!watch.gap) watch.seen = Math.max(watch.seen, entry.seq);
-    watch.listeners.forEach((listener) => listener(entry));
+    tell(watch, entry);
   }
 
   async #catchUp(watch: Watch): Promise<void> {
@@ -106,7 +109,7 @@ export class FlowWatches {
           for await (const entry of log.readDecisions(watch.ref)) {
             if (entry.seq <= watch.seen) continue;
             watch.seen = entry.seq;
-            watch.listeners.forEach((listener) => listener(entry));
+            tell(watch, entry);
           }
           watch.gap = false;
           return;
@@ -118,4 +121,8 @@ export class FlowWatches {
       watch.reading = false;
     }
   }
+}
+
+function tell({ listeners }: Watch, entry: Entry): void {
+  for (const unwanted of unwantedBy(entry)) listeners.forEach((listener) => listener(unwanted));
 }
