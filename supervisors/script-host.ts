@@ -45,7 +45,7 @@ export type ScriptHostDeps = {
   nodeView: (address: string) => NodeView | undefined;
   load: (address: string) => number;
   /** Told when a job of this flow moves between nodes: the supervisor's own account of load. */
-  placed: (job: string, node: string | null) => void;
+  placed: (n: number, node: string | null) => void;
   tell: (event: ScriptHostEvent) => void;
 };
 
@@ -129,7 +129,6 @@ export class ScriptHost {
     this.#closed = true;
     this.#follower.stop();
     this.#closeScript();
-    for (const n of this.#work.open) this.#deps.placed(`${this.ref.flow}.${n}`, null);
     for (const done of this.#folded) done();
   }
 
@@ -435,7 +434,7 @@ export class ScriptHost {
       const job = this.#state.jobs[change.n];
       const node =
         job === undefined || job.endedSeq !== null || job.retryAt !== null ? null : job.node;
-      this.#deps.placed(`${this.ref.flow}.${change.n}`, node);
+      this.#deps.placed(change.n, node);
     }
     this.#movedMs = performance.now();
     for (const done of this.#folded) done();

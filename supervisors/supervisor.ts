@@ -210,7 +210,7 @@ class Supervisor implements RunningSupervisor {
         return node === undefined ? undefined : { ...node, asOfMs: node.beat_ms };
       },
       load: (address) => this.#outstanding.on(address),
-      placed: (job, node) => this.#outstanding.move(job, node),
+      placed: (n, node) => this.#outstanding.move(ref.flow, n, node),
       tell: (event) => this.#hosted.get(ref.flow)?.actor.send(event),
     });
     // The actor's first effect looks the script up: it is entered before the actor starts.
@@ -228,6 +228,7 @@ class Supervisor implements RunningSupervisor {
     if (hosted === undefined) return;
     this.#hosted.delete(ref.flow);
     hosted.script.close();
+    this.#outstanding.forget(ref.flow);
     this.#actor.send({ type: 'LOAD', flows: this.#hosted.size });
     this.#reportIdle();
   }
