@@ -55,7 +55,8 @@ export async function consumeQueue(options: ConsumeOptions): Promise<Consumption
   };
   function refill(): void {
     const free = options.inFlight - state.unsettled.size - state.requested;
-    if (state.stopped || free <= 0 || !link.state().up) return;
+    // Not for each one that is settled: a pull asks for many, and half of them are under way meanwhile.
+    if (state.stopped || free < options.inFlight / 2 || !link.state().up) return;
     state.requested += free;
     const pull = startPull(nats, state.target, free, {
       message: (message) => {

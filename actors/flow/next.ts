@@ -83,7 +83,9 @@ function canGoOn({ state, nowMs }: NextInput, step: Step): boolean {
     case 'sliced':
       return true;
     case 'waiting':
-      return step.mode === 'any' ? step.jobs.some(ended) : step.jobs.every(ended);
+      if (step.mode === 'any') return step.jobs.some(ended);
+      // From the last one: jobs end roughly in their order, so "not yet" is found at once.
+      return step.jobs.findLastIndex((n) => !ended(n)) < 0;
     case 'asks':
     case 'sleeps':
       return state.answers.length > step.k;
