@@ -9,7 +9,7 @@ import { type Up, up } from '../up/up.ts';
 import { homeOf, isJson } from './options.ts';
 import { print, printJson } from './output.ts';
 
-const DEFAULT_RUNNERS = `process=${Math.max(4, os.availableParallelism() * 4)},sal=4`;
+const DEFAULT_RUNNERS = `process=${Math.max(4, os.availableParallelism() * 4)},sal=64`;
 
 type UpFlags = {
   data?: string;
@@ -59,7 +59,7 @@ export function registerUp(program: Command): void {
       'after',
       `
 Examples:
-  $ herobus up --name first --groups eu,ssd --runners process=16,sal=4
+  $ herobus up --name first --groups eu,ssd --runners process=16,sal=64
   $ herobus --home ~/.herobus-second up --name second --join nats://127.0.0.1:4222`,
     )
     .action(async (flags: UpFlags, command: Command) =>
