@@ -111,6 +111,7 @@ export const OP = {
   STEP: 95, // breakpoint
   EXTRAS: 96, // r n    notes (0) or cuts back to (1) the variables evals have added
   LOCKCELL: 97, // r n
+  LINREM: 98, // r r k →  result, x, [factor, addend, modulus]; jumps over the code for the rest
 } as const;
 
 /** A call that is resolved when it runs: by name, arity and the types of its arguments. */

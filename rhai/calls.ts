@@ -6,7 +6,7 @@ import type { CallSite, FnProto, Library } from './bytecode.ts';
 import { mismatch, RhaiError } from './errors.ts';
 import { enterFunction, freeWindow, openFrame, popFrame } from './frames.ts';
 import { findModule } from './modules.ts';
-import { type Callback, fits, type NativeFn } from './natives.ts';
+import { type Callback, fits, maskOf, type NativeFn } from './natives.ts';
 import { functionKey } from './parse-functions.ts';
 import { type MachineState, Module } from './state.ts';
 import { Suspend } from './suspend.ts';
@@ -269,6 +269,7 @@ export function callOperation(
 /** A call of a native function, or of one in a module; absolute registers. */
 export function callSite(m: MachineState, site: CallSite, window: number, dst: number): boolean {
   const { argc, name } = site;
+  if (site.namespace.length === 0 && callDirect(m, site, window + 1, dst)) return true;
   const args = m.regs.slice(window + 1, window + 1 + argc);
   if (site.namespace.length > 0) return callQualified(m, site, args, window, dst);
   const fn = choose(site.overloads, args);
@@ -334,6 +335,7 @@ export function callMethod(m: MachineState, site: CallSite, window: number, dst:
     if (m.ops > m.stopAt) m.overBudget();
     return false;
   }
+  if (callDirect(m, site, window, dst)) return true;
   const args = regs.slice(window, window + argc);
   const fn = choose(site.overloads, args);
   if (!fn) throw missingMethod(m, site, args);
@@ -343,6 +345,30 @@ export function callMethod(m: MachineState, site: CallSite, window: number, dst:
   const done = runNative(m, fn, args, dst);
   if (fn.mutates) regs[window] = args[0] as Value;
   return done;
+}
+
+/** The call without a list of arguments, where the function allows it. */
+function callDirect(m: MachineState, site: CallSite, first: number, dst: number): boolean {
+  const { overloads, argc } = site;
+  if (argc > 2 || argc === 0) return false;
+  const self = m.regs[first] as Value;
+  const arg = argc === 2 ? (m.regs[first + 1] as Value) : null;
+  const mask = maskOf(self);
+  for (let i = 0; i < overloads.length; i++) {
+    const fn = overloads[i] as NativeFn;
+    const { masks, direct } = fn;
+    if ((mask & (masks[0] as number)) === 0) continue;
+    if (argc === 2 && (maskOf(arg) & (masks[1] as number)) === 0) continue;
+    if (direct === null || (fn.mutates && site.constant)) return false;
+    const result = direct(self, arg);
+    if (m.checksSize) {
+      m.checkSize(result);
+      if (fn.mutates) m.checkSize(self);
+    }
+    m.regs[dst] = result;
+    return true;
+  }
+  return false;
 }
 
 function missingMethod(_m: MachineState, site: CallSite, args: Value[]): RhaiError {

@@ -287,7 +287,42 @@ export function jumpIfFalse(c: FnCompiler, cond: Expr): number[] {
   return [jump];
 }
 
+function isCall(expr: Expr | undefined, name: string): expr is CallExpr {
+  return expr?.kind === 'call' && expr.operator && expr.name === name && expr.args.length === 2;
+}
+
+/** The value of an integer literal that is no larger than 32 bits. */
+function word(expr: Expr | undefined): number {
+  if (expr?.kind !== 'const' || typeof expr.value !== 'number') return -1;
+  return expr.value <= 0xffff_ffff ? expr.value : -1;
+}
+
+/**
+ * `(x * factor + addend) % modulus`, as random number generators are written: the product needs more
+ * than 53 bits, the result does not. Emits what computes it for the usual operands; -1 for other code.
+ */
+function linearRemainder(c: FnCompiler, expr: CallExpr, dst: number): number {
+  if (!c.unit.settings.fastOperators || !(isCall(expr, '%') || isCall(expr, '&'))) return -1;
+  const last = word(expr.args[1]);
+  const modulus = expr.name === '%' ? last : last + 1;
+  if (modulus <= 0 || (expr.name === '&' && (last & modulus) !== 0)) return -1;
+  const sum = expr.args[0];
+  const product = isCall(sum, '+') ? sum.args[0] : sum;
+  const addend = isCall(sum, '+') ? word(sum.args[1]) : 0;
+  if (!isCall(product, '*') || addend < 0) return -1;
+  const [x, factor] = [product.args[0] as Expr, word(product.args[1])];
+  const slot = plainSlot(c, x);
+  if (slot < 0 || factor <= 0) return -1;
+  return c.jump(OP.LINREM, dst, slot, c.constant([factor, addend, modulus]));
+}
+
 function compileOperator(c: FnCompiler, expr: CallExpr, dst: number): void {
+  const skip = linearRemainder(c, expr, dst);
+  compileAnyOperator(c, expr, dst);
+  if (skip >= 0) c.patch(skip);
+}
+
+function compileAnyOperator(c: FnCompiler, expr: CallExpr, dst: number): void {
   const [left, right] = expr.args as [Expr, Expr | undefined];
   if (right === undefined) {
     const value = operand(c, left);

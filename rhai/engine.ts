@@ -150,6 +150,7 @@ export class Engine implements EngineSide {
         masks: masksOf('*'.repeat(argc)),
         mutates: false,
         code: (args, context) => fn(args, context.position) as Value,
+        direct: null,
         process: null,
         host: true,
       });

@@ -51,6 +51,20 @@ import {
 const MAX_SAFE = 9007199254740991;
 const MIN_SAFE = -9007199254740991;
 
+/** After so many appends a text is laid out anew, where that costs few bytes for each of them. */
+const APPENDS = 1024;
+const BYTES_AN_APPEND = 64;
+
+/**
+ * V8 keeps a text that was appended to as a tree of its pieces, all of them alive. Asking for a
+ * character makes it one piece.
+ */
+function flatten(m: MachineState, text: string): void {
+  if (text.length > m.appends * BYTES_AN_APPEND) return;
+  m.appends = 0;
+  text.charCodeAt(0);
+}
+
 /** Runs until the script ends, stops or has used its slice. */
 export function runMachine(m: MachineState, maxOperations = 0): Stop {
   if (m.finished) return m.finished;
@@ -636,6 +650,7 @@ function loop(m: MachineState): void {
             continue;
           } else if (typeof a === 'string' && typeof b === 'string' && !m.checksSize) {
             regs[at] = a + b;
+            if (++m.appends >= APPENDS) flatten(m, regs[at] as string);
             pc += 3;
             continue;
           }
@@ -849,6 +864,20 @@ function loop(m: MachineState): void {
           pc += 2;
           continue;
         }
+        case 98: {
+          // LINREM
+          const x = regs[bp + (code[pc + 2] as number)] as Value;
+          const r =
+            typeof x === 'number'
+              ? linearRemainder(x, consts[code[pc + 3] as number] as readonly number[])
+              : -1;
+          if (r < 0) pc += 5;
+          else {
+            regs[bp + (code[pc + 1] as number)] = r;
+            pc = code[pc + 4] as number;
+          }
+          continue;
+        }
         default: {
           // The rare ones change frames or look names up.
           frame.pc = pc;
@@ -879,6 +908,18 @@ function loop(m: MachineState): void {
   }
 }
 
+/** `(x * factor + addend) % modulus` in pieces below 2^53; -1 where that is not the exact result. */
+function linearRemainder(x: number, terms: readonly number[]): number {
+  const factor = terms[0] as number;
+  const addend = terms[1] as number;
+  const modulus = terms[2] as number;
+  if (x < 0 || x * factor + addend > 9.2e18) return -1;
+  const part = x % modulus;
+  const low = part & 0xffff;
+  const high = (part - low) / 65536;
+  return ((((high * factor) % modulus) * 65536 + low * factor + addend) % modulus) + 0;
+}
+
 function setIndexSlow(m: MachineState, base: Value, index: Value, value: Value): Value {
   const result = setIndex(base, index, value, m.settings);
   if (m.checksSize) m.checkSize(result);
@@ -904,7 +945,7 @@ function readProperty(m: MachineState, base: Value, name: string, dst: number): 
     }
   }
   const args = [base];
-  const getter = choose(m.natives.find(`get$${name}`, 1), args);
+  const getter = choose(m.natives.getter(name), args);
   if (!getter?.code) {
     const type = typeName(base);
     throw new RhaiError('ErrorDotExpr', {

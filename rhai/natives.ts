@@ -72,11 +72,16 @@ export type NativeProcess = (
   context: NativeContext,
 ) => Generator<Callback, Value, Value>;
 
+/** The code of a function of one or two arguments that needs no more than them, spared the list. */
+export type DirectCode = (self: Value, arg: Value) => Value;
+
 export interface NativeFn {
   readonly name: string;
   readonly masks: readonly number[];
   readonly mutates: boolean;
   readonly code: NativeCode | null;
+  /** Where it is there: the same as `code`; the receiver is changed in place. */
+  readonly direct: DirectCode | null;
   readonly process: NativeProcess | null;
   /** Registered by the host: may suspend. */
   readonly host: boolean;
@@ -133,12 +138,23 @@ export function maskOf(value: Value): number {
 
 export class NativeTable {
   private readonly byKey = new Map<string, NativeFn[]>();
+  private readonly getters = new Map<string, readonly NativeFn[]>();
   private readonly mutating = new Set<string>();
   private readonly names = new Set<string>();
 
   /** The functions of a name and arity, the last registered first. */
   find(name: string, arity: number): readonly NativeFn[] {
     return this.byKey.get(`${name}/${arity}`) ?? NONE;
+  }
+
+  /** The getters of a property. */
+  getter(property: string): readonly NativeFn[] {
+    let found = this.getters.get(property);
+    if (found === undefined) {
+      found = this.find(`get$${property}`, 1);
+      this.getters.set(property, found);
+    }
+    return found;
   }
 
   has(name: string): boolean {
@@ -159,6 +175,7 @@ export class NativeTable {
 
   add(fn: NativeFn): void {
     const key = `${fn.name}/${fn.masks.length}`;
+    this.getters.clear();
     const list = this.byKey.get(key);
     if (list) list.unshift(fn);
     else this.byKey.set(key, [fn]);
@@ -169,14 +186,22 @@ export class NativeTable {
   /** A plain function. */
   def(names: string, signatures: string, code: NativeCode): void {
     this.each(names, signatures, (name, masks, mutates) =>
-      this.add({ name, masks, mutates, code, process: null, host: false }),
+      this.add({ name, masks, mutates, code, direct: null, process: null, host: false }),
+    );
+  }
+
+  /** A plain function that is called often, and changes its receiver at most in place. */
+  defDirect(names: string, signatures: string, direct: DirectCode): void {
+    const code: NativeCode = (args) => direct(args[0] as Value, args[1] as Value);
+    this.each(names, signatures, (name, masks, mutates) =>
+      this.add({ name, masks, mutates, code, direct, process: null, host: false }),
     );
   }
 
   /** A function that calls back. */
   defProcess(names: string, signatures: string, process: NativeProcess): void {
     this.each(names, signatures, (name, masks, mutates) =>
-      this.add({ name, masks, mutates, code: null, process, host: false }),
+      this.add({ name, masks, mutates, code: null, direct: null, process, host: false }),
     );
   }
 

@@ -98,14 +98,22 @@ function isInt32(x: Int): x is number {
   return typeof x === 'number' && x === (x | 0);
 }
 
+/** Beyond what a JavaScript number holds exactly, and as far within i64 that rounding cannot matter. */
+function isWide(estimate: number): boolean {
+  const size = Math.abs(estimate);
+  return size > 9.1e15 && size < 9.2e18;
+}
+
 /** i64 arithmetic, checked. */
 export function intBinary(op: Operator, x: Int, y: Int): Value | undefined {
   switch (op) {
     case '+':
+      if (isWide(Number(x) + Number(y))) return BigInt(x) + BigInt(y);
       return checked(BigInt(x) + BigInt(y), 'Addition', x, '+', y);
     case '-':
       return checked(BigInt(x) - BigInt(y), 'Subtraction', x, '-', y);
     case '*':
+      if (isWide(Number(x) * Number(y))) return BigInt(x) * BigInt(y);
       return checked(BigInt(x) * BigInt(y), 'Multiplication', x, '*', y);
     case '/':
       if (y === 0) throw arithmeticError(`Division by zero: ${x} / ${y}`);
@@ -114,6 +122,8 @@ export function intBinary(op: Operator, x: Int, y: Int): Value | undefined {
       if (y === 0 || (y === -1 && x === INT_MIN)) {
         throw arithmeticError(`Modulo division by zero or overflow: ${x} % ${y}`);
       }
+      // Smaller than the divisor.
+      if (typeof y === 'number') return Number(BigInt(x) % BigInt(y));
       return makeInt(BigInt(x) % BigInt(y));
     case '**':
       return power(x, y);
@@ -123,6 +133,8 @@ export function intBinary(op: Operator, x: Int, y: Int): Value | undefined {
       return shiftRight(x, y);
     case '&':
       if (isInt32(x) && isInt32(y)) return x & y;
+      // A mask that is not negative leaves no more than itself.
+      if (typeof y === 'number' && y >= 0) return Number(BigInt(x) & BigInt(y));
       return makeInt(BigInt.asIntN(64, BigInt(x) & BigInt(y)));
     case '|':
       if (isInt32(x) && isInt32(y)) return x | y;

@@ -91,8 +91,6 @@ export class Frame {
   /** The path of an import, the alias it gets. */
   path = '';
   alias = '';
-  /** A function name for errors when it differs from the prototype's. */
-  callPosition: Position = NO_POSITION;
 }
 
 export interface Waiting {
@@ -157,7 +155,8 @@ export class MachineState implements NativeContext {
   pendingError: RhaiError | null = null;
   faultPc = 0;
   faultFrame: Frame | null = null;
-  callPc = 0;
+  /** Texts appended to since one was last laid out anew. */
+  appends = 0;
   readonly scope: NameScope;
   imports: Import[] = [];
   readonly modules = new Map<string, Module>();

@@ -34,9 +34,9 @@ function refill(target: Value | undefined, list: Value[]): void {
 }
 
 export function arrayFunctions(t: NativeTable): void {
-  property(t, 'len', 'a', ([a]) => items(a).length);
-  property(t, 'is_empty', 'a', ([a]) => items(a).length === 0);
-  t.def('get', '!ai', ([a, index]) => {
+  property(t, 'len', 'a', (a) => items(a).length);
+  property(t, 'is_empty', 'a', (a) => items(a).length === 0);
+  t.defDirect('get', '!ai', (a, index) => {
     const [i] = clamp(items(a).length, index as Int, 0);
     return copyValue(items(a)[i] ?? null);
   });
@@ -45,8 +45,8 @@ export function arrayFunctions(t: NativeTable): void {
     if (i < items(a).length) own(a)[i] = copyValue(value as Value);
     return null;
   });
-  t.def('push', '!a*', ([a, value]) => {
-    own(a).push(value as Value);
+  t.defDirect('push', '!a*', (a, value) => {
+    own(a).push(value);
     return null;
   });
   t.def('append', '!aa', ([a, b]) => {
@@ -72,8 +72,8 @@ export function arrayFunctions(t: NativeTable): void {
     for (let i = 0; i < missing; i++) list.push(copyValue(value as Value));
     return null;
   });
-  t.def('pop', '!a', ([a]) => own(a).pop() ?? null);
-  t.def('shift', '!a', ([a]) => own(a).shift() ?? null);
+  t.defDirect('pop', '!a', (a) => own(a).pop() ?? null);
+  t.defDirect('shift', '!a', (a) => own(a).shift() ?? null);
   t.def('remove', '!ai', ([a, index]) => {
     const i = indexIn(items(a).length, index as Int);
     return i < 0 ? null : (own(a).splice(i, 1)[0] ?? null);
@@ -141,8 +141,8 @@ export function arrayPartFunctions(t: NativeTable): void {
   t.def('drain', '!ar', ([a, r]) => drainItems(a, ...startAndCount(r as Range)));
   t.def('retain', '!aii', ([a, from, n]) => retainItems(a, from as Int, n as Int));
   t.def('retain', '!ar', ([a, r]) => retainItems(a, ...startAndCount(r as Range)));
-  t.def('contains', 'a*', ([a, value]) => find(items(a), value as Value, 0) >= 0);
-  t.def('index_of', 'a*', ([a, value]) => find(items(a), value as Value, 0));
+  t.defDirect('contains', 'a*', (a, value) => find(items(a), value, 0) >= 0);
+  t.defDirect('index_of', 'a*', (a, value) => find(items(a), value, 0));
   t.def('index_of', 'a*i', ([a, value, from]) => {
     const [start] = clamp(items(a).length, from as Int, 0);
     return find(items(a), value as Value, start);
@@ -378,14 +378,58 @@ function* mergeSort(list: readonly Value[], fn: FnPtr): Generator<Callback, Valu
   return from;
 }
 
-/** The built-in order, for arrays of one orderable type. */
+/** In place: equal integers cannot be told apart, so that the order need not be stable. */
+function sortNumbers(list: Value[], direction: 1 | -1): Value[] {
+  let min = Number.POSITIVE_INFINITY;
+  let max = Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < list.length; i++) {
+    const n = list[i] as number;
+    if (n < min) min = n;
+    if (n > max) max = n;
+  }
+  const narrow = max - min <= 0xffff_ffff;
+  // Near each other, their distances from the least are sorted instead, digit by digit.
+  const offset = narrow ? min : 0;
+  let numbers: Float64Array | Uint32Array = new (narrow ? Uint32Array : Float64Array)(list.length);
+  for (let i = 0; i < list.length; i++) numbers[i] = (list[i] as number) - offset;
+  if (narrow) numbers = radixSort(numbers as Uint32Array, max - min);
+  else numbers.sort();
+  const last = list.length - 1;
+  for (let i = 0; i <= last; i++) {
+    list[direction > 0 ? i : last - i] = (numbers[i] as number) + offset;
+  }
+  return list;
+}
+
+const DIGIT_BITS = 11;
+const DIGITS = 1 << DIGIT_BITS;
+
+function radixSort(numbers: Uint32Array, max: number): Uint32Array {
+  let from: Uint32Array = numbers;
+  let to: Uint32Array = new Uint32Array(numbers.length);
+  for (let shift = 0; shift < 32 && 2 ** shift <= max; shift += DIGIT_BITS) {
+    const ends = new Uint32Array(DIGITS + 1);
+    for (let i = 0; i < from.length; i++) {
+      const next = (((from[i] as number) >>> shift) & (DIGITS - 1)) + 1;
+      ends[next] = (ends[next] as number) + 1;
+    }
+    for (let d = 1; d < DIGITS; d++) ends[d] = (ends[d] as number) + (ends[d - 1] as number);
+    for (let i = 0; i < from.length; i++) {
+      const n = from[i] as number;
+      const digit = (n >>> shift) & (DIGITS - 1);
+      const at = ends[digit] as number;
+      to[at] = n;
+      ends[digit] = at + 1;
+    }
+    [from, to] = [to, from];
+  }
+  return from;
+}
+
+/** The built-in order, for arrays of one orderable type. The list is the caller's own. */
 function sortPlain(list: Value[], direction: 1 | -1): Value[] {
   if (list.length <= 1) return list;
-  if (list.every((item) => typeof item === 'number')) {
-    const numbers = Float64Array.from(list as number[]).sort();
-    if (direction < 0) numbers.reverse();
-    return Array.from(numbers);
-  }
+  if (list.every((item) => typeof item === 'number')) return sortNumbers(list, direction);
   const type = typeName(list[0] as Value);
   if (list.some((item) => typeName(item) !== type)) {
     const name = 'elements of different types cannot be sorted';

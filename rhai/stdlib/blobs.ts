@@ -86,8 +86,8 @@ export function blobFunctions(t: NativeTable): void {
   );
   t.def('to_array', 'B', ([b]) => new RArray(bytes(b).slice()));
   t.def('as_string', 'B', ([b]) => decodeUtf8(bytes(b)));
-  property(t, 'len', 'B', ([b]) => bytes(b).length);
-  property(t, 'is_empty', 'B', ([b]) => bytes(b).length === 0);
+  property(t, 'len', 'B', (b) => bytes(b).length);
+  property(t, 'is_empty', 'B', (b) => bytes(b).length === 0);
   t.def('contains', 'Bi', ([b, value]) => bytes(b).includes(toByte(value)));
   t.def('get', '!Bi', ([b, index]) => bytes(b)[clamp(bytes(b).length, index as Int, 0)[0]] ?? 0);
   t.def('set', '!Bii', ([b, index, value]) => {

@@ -48,8 +48,17 @@ export function callMaker(context: NativeContext, given: Value, shape: CallShape
       ? null
       : caller;
   const asThis: Maker = (element, plain) => new Callback(fn, [...plain], element, wrap);
-  const moved: Maker = (element, plain) =>
-    new Callback(fn, withElement(plain, elementAt, element as Value), undefined, wrap);
+  // One after the other, the calls can share what they are told with.
+  const args: Value[] = [null];
+  const shared = new Callback(fn, args, undefined, wrap);
+  const moved: Maker = (element, plain) => {
+    if (plain.length > 0) {
+      return new Callback(fn, withElement(plain, elementAt, element as Value), undefined, wrap);
+    }
+    args[0] = element as Value;
+    shared.self = undefined;
+    return shared;
+  };
   const movedAll: Maker = (element, plain, extra) => {
     const args = withElement(plain, elementAt, element as Value);
     if (extra !== undefined) args.push(extra);

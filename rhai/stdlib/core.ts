@@ -19,10 +19,10 @@ export function property(
   t: NativeTable,
   name: string,
   signatures: string,
-  code: (args: Value[]) => Value,
+  get: (self: Value) => Value,
 ): void {
-  t.def(name, signatures, code);
-  t.def(`get$${name}`, signatures, code);
+  t.defDirect(name, signatures, get);
+  t.defDirect(`get$${name}`, signatures, get);
 }
 
 /** What `set_tag` put on containers and host values; plain values keep no tag. */
@@ -95,15 +95,15 @@ export function languageFunctions(t: NativeTable): void {
     args[0] = null;
     return value;
   });
-  property(t, 'tag', '*', ([value]) => tagOf(value as Value));
+  property(t, 'tag', '*', tagOf);
   t.def('set_tag', '*i', setTag);
   t.def('set$tag', '*i', setTag);
   t.def('sleep', 'n', () => {
     throw new RhaiError('ErrorRuntime', { value: 'sleep is not available' });
   });
   t.def('get_fn_metadata_list', '- s si', () => new RArray([]));
-  property(t, 'name', 'F', ([fn]) => (fn as FnPtr).name);
-  property(t, 'is_anonymous', 'F', ([fn]) => (fn as FnPtr).name.startsWith('anon$'));
+  property(t, 'name', 'F', (fn) => (fn as FnPtr).name);
+  property(t, 'is_anonymous', 'F', (fn) => (fn as FnPtr).name.startsWith('anon$'));
 }
 
 export function timeFunctions(t: NativeTable): void {

@@ -82,9 +82,11 @@ export function integerFunctions(t: NativeTable): void {
     return x < 0 ? makeInt(-BigInt(x)) : x;
   });
   t.def('sign', 'i', ([x]) => ((x as Int) > 0 ? 1 : (x as Int) < 0 ? -1 : 0));
-  property(t, 'is_zero', 'i', ([x]) => x === 0);
-  property(t, 'is_odd', 'i', ([x]) => BigInt(x as Int) % 2n !== 0n);
-  property(t, 'is_even', 'i', ([x]) => BigInt(x as Int) % 2n === 0n);
+  property(t, 'is_zero', 'i', (x) => x === 0);
+  const isEven = (x: Value): boolean =>
+    typeof x === 'number' ? x % 2 === 0 : (x as bigint) % 2n === 0n;
+  property(t, 'is_odd', 'i', (x) => !isEven(x));
+  property(t, 'is_even', 'i', isEven);
   t.def('max', 'ii', ([x, y]) => ((x as Int) >= (y as Int) ? (x as Int) : (y as Int)));
   t.def('min', 'ii', ([x, y]) => ((x as Int) <= (y as Int) ? (x as Int) : (y as Int)));
   t.def('to_int', 'i', ([x]) => x as Value);
@@ -130,12 +132,12 @@ export function floatFunctions(t: NativeTable): void {
     fraction: (x) => x - Math.trunc(x),
   };
   for (const [name, fn] of Object.entries(rounding)) {
-    property(t, name, 'f', ([x]) => new Float(fn(num(x))));
+    property(t, name, 'f', (x) => new Float(fn(num(x))));
   }
-  property(t, 'is_nan', 'f', ([x]) => Number.isNaN(num(x)));
-  property(t, 'is_finite', 'f', ([x]) => Number.isFinite(num(x)));
-  property(t, 'is_infinite', 'f', ([x]) => Math.abs(num(x)) === Number.POSITIVE_INFINITY);
-  property(t, 'is_zero', 'f', ([x]) => num(x) === 0);
+  property(t, 'is_nan', 'f', (x) => Number.isNaN(num(x)));
+  property(t, 'is_finite', 'f', (x) => Number.isFinite(num(x)));
+  property(t, 'is_infinite', 'f', (x) => Math.abs(num(x)) === Number.POSITIVE_INFINITY);
+  property(t, 'is_zero', 'f', (x) => num(x) === 0);
   t.def('atan', 'ff', ([x, y]) => new Float(Math.atan2(num(x), num(y))));
   t.def('hypot', 'ff', ([x, y]) => new Float(Math.hypot(num(x), num(y))));
   t.def('log', 'ff', ([x, y]) => new Float(Math.log(num(x)) / Math.log(num(y))));
@@ -225,7 +227,7 @@ export function bitFunctions(t: NativeTable): void {
     args[0] = setBits(value, ...rangeBits(range), field);
     return null;
   });
-  property(t, 'bits', 'i', ([v]) => bitSequence(v as Int, 0, 64));
+  property(t, 'bits', 'i', (v) => bitSequence(v as Int, 0, 64));
   t.def('bits', 'ii', ([v, bit]) => bitSequence(v as Int, bit as Int, 64));
   t.def('bits', 'iii', ([v, bit, bits]) => bitSequence(v as Int, bit as Int, bits as Int));
   t.def('bits', 'ir', ([v, range]) =>
@@ -254,11 +256,11 @@ export function rangeFunctions(t: NativeTable): void {
     if (num(from) + num(step) === num(from)) throw zeroStep();
     return floatRange(num(from), num(to), num(step));
   });
-  property(t, 'start', 'r', ([r]) => (r as Range).start);
-  property(t, 'end', 'r', ([r]) => (r as Range).end);
-  property(t, 'is_inclusive', 'r', ([r]) => (r as Range).inclusive);
-  property(t, 'is_exclusive', 'r', ([r]) => !(r as Range).inclusive);
-  property(t, 'is_empty', 'r', ([r]) => {
+  property(t, 'start', 'r', (r) => (r as Range).start);
+  property(t, 'end', 'r', (r) => (r as Range).end);
+  property(t, 'is_inclusive', 'r', (r) => (r as Range).inclusive);
+  property(t, 'is_exclusive', 'r', (r) => !(r as Range).inclusive);
+  property(t, 'is_empty', 'r', (r) => {
     const { start, end, inclusive } = r as Range;
     return inclusive ? start > end : start >= end;
   });

@@ -194,9 +194,9 @@ export function stringFunctions(t: NativeTable): void {
     changing(([text, b]) => textOf(text) + decodeUtf8((b as RBlob).bytes)),
   );
   t.def('to_blob', 's', ([text]) => new RBlob(utf8(text as string)));
-  property(t, 'len', 's', ([text]) => length(text as string));
-  property(t, 'is_empty', 's', ([text]) => text === '');
-  property(t, 'bytes', 's', ([text]) => utf8Length(text as string));
+  property(t, 'len', 's', (text) => length(text as string));
+  property(t, 'is_empty', 's', (text) => text === '');
+  property(t, 'bytes', 's', (text) => utf8Length(text as string));
   for (const s of ['!ss', '!sc']) {
     t.def(
       'remove',
@@ -310,7 +310,7 @@ export function searchFunctions(t: NativeTable): void {
     '!sr',
     changing(([text, r]) => part(textOf(text), ...startAndCount(r as Range))),
   );
-  property(t, 'chars', 's', ([text]) => chars(textOf(text), 0, INT_MAX));
+  property(t, 'chars', 's', (text) => chars(textOf(text), 0, INT_MAX));
   t.def('chars', 'si', ([text, from]) => chars(textOf(text), from as Int, INT_MAX));
   t.def('chars', 'sii', ([text, from, n]) => chars(textOf(text), from as Int, n as Int));
   t.def('chars', 'sr', ([text, r]) => chars(textOf(text), ...startAndCountOrEmpty(r as Range)));
