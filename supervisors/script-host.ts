@@ -2,7 +2,8 @@
  * The script host: drives one flow by asking its log what to do next (`actors/flow/next.ts`) and doing it.
  *
  * Invariants:
- *   H1 at most one decision of the flow is in flight, fenced by the last one folded;
+ *   H1 at most one decision of the flow is in flight, fenced by the last one it was made from: what is
+ *      folded while it is being made (a cancel, another term) makes it lose;
  *   H2 nothing is done before the log has been folded up to now (`caughtUp`), so a replay repeats nothing;
  *   H3 effects (pack messages, writes) follow the commit of the decision that orders them;
  *   H4 whatever fails leaves the flow as the log has it: the round is tried again.
@@ -75,6 +76,8 @@ export class ScriptHost {
   /** A retry opened the flow again: the script is to be run from its beginning. */
   #reopened = false;
   #workerDeaths = 0;
+  /** What the present round was decided from: its decision is fenced by that, however long it takes. */
+  #basis = { term: 0, mainSeq: 0 };
   /** Answers up to here have had their effect; the script goes no further than that. */
   #settled = 0;
   #movedMs = performance.now();
@@ -183,6 +186,7 @@ export class ScriptHost {
           this.#deps.tell(end === null ? { type: 'MOVED' } : { type: 'ENDED', status: end.status });
           return;
         }
+        this.#basis = { term: this.term, mainSeq: this.#state.mainSeq };
         await this.#perform(what).catch((thrown: unknown) => {
           // What no repetition mends ends the flow with its cause; everything else is tried again.
           if (!(thrown instanceof HeroError) || !FINAL.has(thrown.code)) throw thrown;
@@ -399,9 +403,10 @@ export class ScriptHost {
   /** Appends one decision of this term and waits until it is folded. Losing the fence means: look again. */
   async #decide(kind: 'plan' | 'call' | 'timer' | 'end', body: object): Promise<void> {
     const { bus } = this.#deps;
-    const whole = { v: 1, inc: bus.incarnation, term: this.term, ...body };
+    const { term, mainSeq } = this.#basis;
+    const whole = { v: 1, inc: bus.incarnation, term, ...body };
     try {
-      const { seq } = await bus.log.decide(this.ref, kind, whole, this.#state.mainSeq);
+      const { seq } = await bus.log.decide(this.ref, kind, whole, mainSeq);
       await this.#foldedUpTo(seq);
     } catch (error) {
       if (!(error instanceof FenceLost)) throw error;
