@@ -50,7 +50,7 @@ const FLUSH_WAIT_MS = 2000;
 
 export function startRunner(options: RunnerOptions): Runner {
   const { bus, host, name, work } = options;
-  const inc = options.inc ?? newIncarnation();
+  const inc = options.inc ?? newIncarnation(bus.now());
   const refusing = new AbortController();
   const slots: Slots = new Slots(options.slots, (free) => intake.slotsChanged(free));
   const watches = new FlowWatches(bus);

@@ -2,8 +2,9 @@
  * Is the claimer of a pack gone for good? Pure.
  *
  * A claim names a runner and its incarnation. It is lost when its node is dead or has said goodbye, when a
- * later incarnation of the same runner is known, or when its node is well, was heard of more than a lease
- * after the claim, and does not know that incarnation.
+ * later incarnation of the same runner was seen after the claim, or when its node is well, was heard of more
+ * than a lease after the claim, and does not know that incarnation. What was seen before the claim says
+ * nothing, whatever the order of incarnations: clocks go back.
  */
 import type { PackState } from '../actors/flow/fold.ts';
 import { LEASE_MS, type RosterNode, type RunnerReport } from '../schemas/node.ts';
@@ -15,6 +16,9 @@ export type NodeView = {
   liveness: RosterNode['liveness'];
   state: string;
   runners: readonly RunnerReport[];
+  /** Bus time at which it was so. */
+  atMs: number;
+  /** The same where silence counts: 0 while nobody has listened for long enough. */
   asOfMs: number;
 };
 
@@ -24,6 +28,6 @@ export function isClaimLost(pack: PackState, node: NodeView | undefined): boolea
   if (node.liveness === 'dead' || node.state === 'stopped') return true;
   const runner = node.runners.find((each) => each.runner === claim.runner);
   if (runner !== undefined && runner.inc === claim.inc) return false;
-  if (runner !== undefined && runner.inc > claim.inc) return true;
+  if (runner !== undefined && runner.inc > claim.inc && node.atMs > claim.at) return true;
   return node.liveness === 'live' && node.asOfMs > claim.at + LOST_AFTER_MS;
 }

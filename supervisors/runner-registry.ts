@@ -70,6 +70,7 @@ export class RunnerRegistry {
   /** This node at first hand. `busNowMs` is bus time, since claims carry the stream's. */
   view(state: RosterNode['state'], busNowMs: number): NodeView {
     const listening = this.#now() - this.#listeningSinceMs > LOST_AFTER_MS;
-    return { liveness: 'live', state, runners: this.reports(), asOfMs: listening ? busNowMs : 0 };
+    const asOfMs = listening ? busNowMs : 0;
+    return { liveness: 'live', state, runners: this.reports(), atMs: busNowMs, asOfMs };
   }
 }

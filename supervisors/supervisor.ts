@@ -207,7 +207,9 @@ class Supervisor implements RunningSupervisor {
       nodeView: (address) => {
         if (address === bus.address) return this.#registry.view(this.#state(), bus.now());
         const node = roster.nodes().find((each) => each.address === address);
-        return node === undefined ? undefined : { ...node, asOfMs: node.beat_ms };
+        return node === undefined
+          ? undefined
+          : { ...node, atMs: node.beat_ms, asOfMs: node.beat_ms };
       },
       load: (address) => this.#outstanding.on(address),
       placed: (n, node) => this.#outstanding.move(ref.flow, n, node),

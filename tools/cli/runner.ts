@@ -31,12 +31,11 @@ export function registerRunner(program: Command): void {
 
 async function run(config: RunnerProcess): Promise<void> {
   const identity = identityFromText(readFileSync(config.key, 'utf8'));
-  const incarnation = newIncarnation();
   const bus = await openNatsBus({
     kind: 'node',
     server: config.server,
     identity,
-    incarnation,
+    incarnation: newIncarnation(),
     // The supervisor's process renews the file; the newest token is read at each connect.
     jwt: () => parseCreds(readFileSync(config.creds, 'utf8')).jwt,
     name: `runner ${config.name}`,
@@ -55,7 +54,6 @@ async function run(config: RunnerProcess): Promise<void> {
     work: classOf(config, bus.blobs),
     slots: config.slots,
     contexts: config.contexts,
-    inc: incarnation,
   });
   // New credentials mean new rights: they hold from the next connect, so it is made now.
   watchFile(config.creds, { interval: CREDS_LOOK_MS }, (now, before) => {

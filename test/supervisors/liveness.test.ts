@@ -1,0 +1,57 @@
+/** When a claim is lost (`supervisors/liveness.ts`), and when what is known says nothing about it. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { PackState } from '../../actors/flow/fold.ts';
+import type { RunnerReport } from '../../schemas/node.ts';
+import { isClaimLost, LOST_AFTER_MS, type NodeView } from '../../supervisors/liveness.ts';
+
+const CLAIMED_MS = 100_000;
+
+const pack = (inc: string): PackState => ({
+  pack: 'p0',
+  class: 'process',
+  node: 'a'.repeat(32),
+  planSeq: 1,
+  planInc: 'supervisor',
+  jobs: [0],
+  state: 'claimed',
+  claim: { inc, runner: 'process-0', seq: 2, at: CLAIMED_MS },
+});
+
+const view = (incs: string[], atMs: number, more: Partial<NodeView> = {}): NodeView => ({
+  liveness: 'live',
+  state: 'ready',
+  runners: incs.map(
+    (inc): RunnerReport => ({
+      runner: 'process-0',
+      inc,
+      class: 'process',
+      slots: 1,
+      busy: 1,
+      contexts: [],
+    }),
+  ),
+  atMs,
+  asOfMs: atMs,
+  ...more,
+});
+
+test('liveness - a later incarnation seen after the claim means that it is lost, at once', () => {
+  assert.equal(isClaimLost(pack('b'), view(['c'], CLAIMED_MS + 1)), true);
+});
+
+test('liveness - what was seen before the claim says nothing, however incarnations sort', () => {
+  assert.equal(isClaimLost(pack('b'), view(['c'], CLAIMED_MS - 1)), false);
+});
+
+test('liveness - the claimer that is known holds its claim', () => {
+  assert.equal(isClaimLost(pack('b'), view(['b'], CLAIMED_MS + 60_000)), false);
+});
+
+test('liveness - silence counts after a lease and a second, and only where somebody listened', () => {
+  const late = CLAIMED_MS + LOST_AFTER_MS + 1;
+  assert.equal(isClaimLost(pack('b'), view([], late - 1)), false);
+  assert.equal(isClaimLost(pack('b'), view([], late)), true);
+  assert.equal(isClaimLost(pack('b'), view(['a'], late)), true, 'an earlier one is no proof of it');
+  assert.equal(isClaimLost(pack('b'), view([], late, { asOfMs: 0 })), false);
+});
