@@ -103,9 +103,13 @@ export async function startRoster(options: RosterOptions): Promise<Roster> {
   };
 }
 
-function drainReason(drain: NonNullable<PrincipalRecord['drain']> | null): string | null {
+type Order = Pick<NonNullable<PrincipalRecord['drain']>, 'by' | 'reason'>;
+
+/** What the roster gives as the reason of a node that an admin keeps drained. */
+export function drainReason(drain: Order | null): string | null {
   if (drain === null) return null;
-  return `by order of ${drain.by}${drain.reason === null ? '' : `: ${drain.reason}`}`;
+  const order = `by order of ${drain.by}`;
+  return drain.reason === null ? order : `${drain.reason}, ${order}`;
 }
 
 /** A runner's beat on the same subject is a matter between it and its supervisor. */

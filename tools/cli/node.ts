@@ -10,6 +10,7 @@ import type { LedgerChange, PrincipalRecord } from '../../schemas/ledger.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import { allNodes, told } from './narrate.ts';
 import { nodeObject } from './nodes.ts';
+import { nodeLines } from './node-view.ts';
 import { globals, print, printJson, say, withExample } from './output.ts';
 import { allPrincipals, changePrincipal, principalObject } from './principal.ts';
 import { type Session, withSession } from './session.ts';
@@ -82,15 +83,8 @@ async function show(session: Session, text: string, json: boolean): Promise<void
     known.find((each) => each.address === address) ??
     records.find((each) => each.address === address);
   if (json) return printJson('node', shown(node, record));
-  for (const [key, value] of Object.entries(shown(node, record))) {
-    if (value === null || typeof value !== 'object') print(told(key, listed(value)));
-    else if (Array.isArray(value)) print(told(key, value.map(listed).join(', ') || '-'));
-    else for (const [part, said] of Object.entries(value)) print(told(part, listed(said)));
-  }
+  for (const line of nodeLines(node, record)) print(line);
 }
-
-const listed = (value: unknown): string =>
-  typeof value === 'string' ? value : JSON.stringify(value ?? '-');
 
 function shown(node: RosterNode | undefined, record: PrincipalRecord | undefined): Answer<'node'> {
   if (node === undefined) return onlyRegistered(record as PrincipalRecord);

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { addressText } from '../../schemas/ids.ts';
 import type { NodeObject, RosterNode } from '../../schemas/node.ts';
 import { allNodes } from './narrate.ts';
-import { globals, print, printJson, say, table, withExample } from './output.ts';
+import { globals, print, printJson, say, shortPrincipals, table, withExample } from './output.ts';
 import { withSession } from './session.ts';
 
 export function registerNodes(program: Command): void {
@@ -32,20 +32,27 @@ export function nodeObject(node: RosterNode): NodeObject {
   };
 }
 
-function nodeTable(nodes: readonly RosterNode[]): string {
+/** Why a node is not live stands last, where it takes the room that is left. */
+export function nodeTable(
+  nodes: readonly RosterNode[],
+  columns: number | undefined = process.stdout.columns,
+): string {
+  const heading = ['NAME', 'ADDRESS', 'STATE', 'GROUPS', 'RUNNERS (BUSY/SLOTS)', 'FLOWS', 'LOAD'];
+  const rows = nodes.map((node) => [
+    node.name,
+    addressText(node.address),
+    node.liveness === 'live' ? node.state : node.liveness,
+    node.groups.join(',') || '-',
+    node.runners.map((each) => `${each.class} ${each.busy}/${each.slots}`).join(', ') || '-',
+    String(node.flows),
+    node.load1.toFixed(1),
+    node.version,
+  ]);
+  if (nodes.every(({ reason }) => reason === null)) return table([...heading, 'VERSION'], rows);
+  const reasons = nodes.map(({ reason }) => shortPrincipals(reason ?? '-'));
   return table(
-    ['NAME', 'ADDRESS', 'STATE', 'GROUPS', 'RUNNERS (BUSY/SLOTS)', 'FLOWS', 'LOAD', 'VERSION'],
-    nodes.map((node) => [
-      node.name,
-      addressText(node.address),
-      node.liveness === 'live' ? node.state : `${node.liveness}${because(node)}`,
-      node.groups.join(',') || '-',
-      node.runners.map((each) => `${each.class} ${each.busy}/${each.slots}`).join(', ') || '-',
-      String(node.flows),
-      node.load1.toFixed(1),
-      node.version,
-    ]),
+    [...heading, 'VERSION', 'WHY'],
+    rows.map((row, i) => [...row, reasons[i] ?? '']),
+    columns,
   );
 }
-
-const because = ({ reason }: RosterNode): string => (reason === null ? '' : ` (${reason})`);

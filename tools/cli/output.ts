@@ -54,20 +54,38 @@ export function valueText(value: unknown): string {
   return JSON.stringify(value ?? null, null, 2);
 }
 
-/** Rows under a heading, columns as wide as their widest cell. */
-export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
+/** The least that is left of a last column, however narrow the terminal. */
+const LAST_COLUMN_MIN = 24;
+
+/** Rows under a heading, columns as wide as their widest cell; the last is cut so that a row fits into `columns`. */
+export function table(
+  heading: readonly string[],
+  rows: readonly (readonly string[])[],
+  columns = Number.POSITIVE_INFINITY,
+): string {
   const widths = heading.map((name, column) =>
     Math.max(name.length, ...rows.map((row) => row[column]?.length ?? 0)),
   );
+  const before = widths.slice(0, -1).reduce((sum, width) => sum + width + 2, 0);
+  const room = Math.max(columns - before, LAST_COLUMN_MIN);
   return [heading, ...rows]
     .map((row) =>
       row
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .map((cell, column) =>
+          column === heading.length - 1 ? cut(cell, room) : cell.padEnd(widths[column] ?? 0),
+        )
         .join('  ')
         .trimEnd(),
     )
     .join('\n');
 }
+
+const cut = (text: string, length: number): string =>
+  text.length > length ? `${text.slice(0, length - 1)}…` : text;
+
+/** Principals by their first characters, for lines that people look over. */
+export const shortPrincipals = (text: string): string =>
+  text.replace(/\b(U[A-Z2-7]{7})[A-Z2-7]{48}\b/g, '$1…');
 
 /** What a command is for, by example, under its options in `--help`. */
 export function withExample(command: Command, ...examples: string[]): Command {

@@ -127,16 +127,27 @@ export function principalObject(record: PrincipalRecord): Answer<'principal'> {
   };
 }
 
-function principalTable(records: readonly PrincipalRecord[]): string {
+/** A key may be registered as a user and as a node, as a home's own is: it is one row. */
+export function principalTable(records: readonly PrincipalRecord[]): string {
+  const principals = new Map<string, PrincipalRecord[]>();
+  for (const record of records) {
+    principals.set(record.principal, [...(principals.get(record.principal) ?? []), record]);
+  }
   return table(
     ['PRINCIPAL', 'KIND', 'NAME', 'STATUS', 'ROLES', 'ADDRESS'],
-    records.map(({ principal, kind, name, status, roles, address }) => [
+    [...principals].map(([principal, as]) => [
       principal,
-      kind,
-      name,
-      status,
-      roles.join(',') || '-',
-      addressText(address),
+      as.map(({ kind }) => kind).join(', '),
+      once(as, ({ name }) => name),
+      once(as, ({ status }) => status),
+      once(as, ({ roles }) => roles.join(',') || '-'),
+      ...as.slice(0, 1).map(({ address }) => addressText(address)),
     ]),
   );
+}
+
+/** What holds for all of them once, else for each in the order of their kinds. */
+function once(as: readonly PrincipalRecord[], of: (record: PrincipalRecord) => string): string {
+  const said = as.map(of);
+  return new Set(said).size === 1 ? (said[0] ?? '') : said.join(', ');
 }
