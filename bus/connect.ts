@@ -167,14 +167,25 @@ function watchLink(nats: NatsConnection, wait: ReconnectWait): Link {
   };
 }
 
+/** Connects anew, with the newest token. What was sent before has arrived, unless the link is down already. */
+export async function reconnect({ nats, link }: Pick<Connection, 'nats' | 'link'>): Promise<void> {
+  if (link.state().up) await soon(nats.flush());
+  await nats.reconnect();
+}
+
 /** Sends what is still buffered, unless the link is down: then there is nowhere to send it. */
 async function closeConnection(nats: NatsConnection): Promise<void> {
   if (nats.isClosed()) return;
+  await soon(nats.drain());
+  await nats.close();
+}
+
+/** Settles with what is awaited, whatever comes of it, or after a second without it. */
+async function soon(awaited: Promise<void>): Promise<void> {
   await Promise.race([
-    nats.drain().catch(() => undefined),
+    awaited.catch(() => undefined),
     new Promise((resolve) => setTimeout(resolve, 1000).unref()),
   ]);
-  await nats.close();
 }
 
 /** A creds file as every NATS client reads it. */

@@ -22,7 +22,7 @@ import {
 import { makeBlobs } from './blobs.ts';
 import type { Bus, Incoming, Kv, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
 import { makeClock, type BusClock } from './clock.ts';
-import { connect, type Connection } from './connect.ts';
+import { connect, type Connection, reconnect } from './connect.ts';
 import { makeFollower, makeQueueConsumer, type FollowerSpec, type QueueSpec } from './consumers.ts';
 import { callerOf, inboxPrefix, LEDGER_INBOX, REQUEST_INFO_HEADER } from './credentials.ts';
 import { consumerRange, directRange, type RangeReader } from './follow.ts';
@@ -71,6 +71,8 @@ export type NatsBus = Bus & {
   output(query: OutputQuery): OutputReader;
   /** Throws not_allowed on connections that are not the control plane's. */
   readonly admin: BusAdmin;
+  /** Connects anew, with the newest token: what it allows holds from then on. */
+  reconnect(): Promise<void>;
   /** The connection, for what has no place in the interface (metrics, tests). */
   readonly nats: NatsConnection;
 };
@@ -160,6 +162,7 @@ function assemble(
     blobs: makeBlobs(nats),
     output: (query) => readOutput(main, query, (from) => askOutput(nats, query, from)),
     admin: makeAdmin(parts),
+    reconnect: () => reconnect(main),
     nats,
     kv: (bucket) => openBucket(parts, bucket),
     stored: (stream, filter) => stored(nats, streams[stream], filter),

@@ -217,7 +217,7 @@ test('a node that is told of a new context may pull from it after one reconnect'
         incarnation: newIncarnation(),
         jwt,
       }),
-    reconnect: (own) => own.nats.reconnect(),
+    reconnect: (own) => own.reconnect(),
   });
   bus.onClose(() => node.stop());
   const { bus: own } = await node.joined();

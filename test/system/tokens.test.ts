@@ -39,7 +39,7 @@ test('up --closed: a token lets one node in, an approval a user; it is kept acro
   const started = third.start();
   await until(
     'the third node, whose token is spent, to wait',
-    async () => (third.log.includes('awaitingApproval') ? true : undefined),
+    async () => (third.log.includes('waits to be let in') ? true : undefined),
     30_000,
   );
   await ask(['node', 'approve', 'third']);

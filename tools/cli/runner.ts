@@ -57,15 +57,16 @@ async function run(config: RunnerProcess): Promise<void> {
   });
   // New credentials mean new rights: they hold from the next connect, so it is made now.
   watchFile(config.creds, { interval: CREDS_LOOK_MS }, (now, before) => {
-    if (now.mtimeMs !== before.mtimeMs) void bus.nats.reconnect();
+    if (now.mtimeMs !== before.mtimeMs) void bus.reconnect().catch(() => undefined);
   });
   // A sign of life for the parent, who kills a runner that gives none.
   setInterval(() => process.stdout.write('.'), BEAT_MS);
   process.once('SIGTERM', () => runner.drain());
   const reason = await runner.ended;
-  console.error(`ended: ${reason}`);
+  const asked = reason === 'drained';
+  if (!asked) console.error(`ended: ${reason}`);
   await bus.close();
-  process.exit(reason === 'drained' ? 0 : 1);
+  process.exit(asked ? 0 : 1);
 }
 
 function classOf(config: RunnerProcess, blobs: Blobs): RunnerClass {

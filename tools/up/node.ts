@@ -20,6 +20,7 @@ import type { Address, Incarnation } from '../../schemas/ids.ts';
 import type { JobKind } from '../../schemas/job.ts';
 import { type RunningSupervisor, startSupervisor } from '../../supervisors/supervisor.ts';
 import { serveKv } from '../../supervisors/kv-socket.ts';
+import { identityNews } from './identity-news.ts';
 import { runnerChild } from './runner-child.ts';
 
 export type NodeOptions = {
@@ -54,8 +55,6 @@ const OFFERS: Record<JobKind, string[]> = {
   vm: ['vm'],
   wasm: ['wasm'],
 };
-/** States of the identity in which somebody may have to act, or wait. */
-const WORTH_TELLING: ReadonlySet<string> = new Set(['awaitingApproval', 'offline']);
 /** What runs may finish within this when a node is told to stop. */
 const DRAIN_GRACE_MS = 10_000;
 /** How long `ready` waits for the node's own runners to be seen. */
@@ -87,11 +86,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         jwt,
         name: `node ${options.name}`,
       }),
-    reconnect: (bus) => bus.nats.reconnect(),
+    reconnect: (bus) => bus.reconnect(),
   });
-  identity.onState(({ state, reason }) => {
-    if (WORTH_TELLING.has(state)) alarm(`identity ${state}${reason === '' ? '' : `: ${reason}`}`);
-  });
+  identity.onState(identityNews(alarm));
   const { bus } = await identity.joined();
   host.describeOn(bus);
   const undo: (() => Promise<void> | void)[] = [() => identity.stop()];
