@@ -108,7 +108,12 @@ const WRONG: Wrong[] = [
   },
   { args: ['script', 'check', '-'], input: 'fn (', code: 1, says: /1: fn \(\n +\^ / },
   { args: ['script', 'run', '-'], input: 'throw "no"', code: 1, says: /Runtime error: no/ },
-  { args: ['script', 'run', '-'], input: 'process("ls")', code: 1, says: /needs a bus/ },
+  {
+    args: ['script', 'run', '-'],
+    input: 'process("ls")',
+    code: 1,
+    says: /process\(\) needs a deployment: line 1/,
+  },
   { args: ['script', 'run', '-'], input: 'arg("n")', code: 1, says: /argument "n" is missing/ },
   { args: ['script', 'run'], code: 64, says: /which script/ },
 ];

@@ -5,7 +5,7 @@
  * What spawns or asks is for `deploy`.
  */
 import type { Command } from 'commander';
-import { type Bundle, explain, moduleSettings } from '../../actors/flow/bundle.ts';
+import { type Bundle, explain, moduleSettings, placeOf } from '../../actors/flow/bundle.ts';
 import { SCRIPT_LIMITS } from '../../actors/flow/derive.ts';
 import { Engine, RhaiError, runtimeError, type Value } from '../../rhai/engine.ts';
 import { runCase } from '../../rhai/conformance.ts';
@@ -23,7 +23,7 @@ type RunOptions = { arg?: string[]; jsonLines?: boolean };
 
 /** Spawning and asking: there is nobody to do it. */
 const NEEDS_BUS =
-  /^(process|container|vm|wasm|script|sal|join|try_join|join_all|join_any|sleep|nodes|kv_(get|set|del|list)) /;
+  /^(process|container|vm|wasm|script|sal|join|try_join|join_all|join_any|sleep|nodes|kv_(?:get|set|del|list))(?= )/;
 
 export function registerScriptRun(script: Command): void {
   const command = script
@@ -88,12 +88,13 @@ function told(error: RhaiError, bundle: Bundle): HeroError {
     return new HeroError('script_syntax', `the script does not compile\n${text}`);
   }
   const missing = inner.kind === 'ErrorFunctionNotFound' ? (inner.details.name ?? '') : '';
+  const hosted = NEEDS_BUS.exec(missing)?.[1];
+  if (hosted === undefined) return new HeroError('script_failed', `the script failed\n${text}`);
+  const where = placeOf(error);
   return new HeroError(
     'script_failed',
-    `the script failed\n${text}`,
-    NEEDS_BUS.test(`${missing} `)
-      ? { fix: 'This function needs a bus: run the script with `herobus deploy`.' }
-      : {},
+    `${hosted}() needs a deployment${where === undefined ? '' : `: ${where}`}`,
+    { fix: 'Run the script with `herobus deploy`, or see what it would do with `herobus plan`.' },
   );
 }
 
