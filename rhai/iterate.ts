@@ -96,6 +96,8 @@ export function startIteration(value: Value): Iteration {
 /** `range(from, to, step)` of integers. */
 export function stepRange(from: Int, to: Int, step: Int): HostObject {
   return sequence(() => {
+    const last = typeof to === 'number' && typeof step === 'number' ? to + step : Number.NaN;
+    if (typeof from === 'number' && Number.isSafeInteger(last)) return safeSteps(from, to, step);
     let next = BigInt(from);
     const end = BigInt(to);
     const by = BigInt(step);
@@ -106,6 +108,18 @@ export function stepRange(from: Int, to: Int, step: Int): HostObject {
       return makeInt(value);
     };
   });
+}
+
+/** Steps that all are safe integers, the one past the end too. */
+function safeSteps(from: number, to: Int, step: Int): () => Value | undefined {
+  const [end, by] = [Number(to), Number(step)];
+  let next = from;
+  return () => {
+    if (by > 0 ? next >= end : next <= end) return undefined;
+    const value = next;
+    next += by;
+    return value;
+  };
 }
 
 /** `range(from, to, step)` of floats. */

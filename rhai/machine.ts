@@ -686,6 +686,10 @@ function loop(m: MachineState): void {
               pc += 3;
               continue;
             }
+          } else if (a instanceof Float && b instanceof Float) {
+            regs[at] = new Float(a.value - b.value);
+            pc += 3;
+            continue;
           }
           regs[at] = opAssign(m, '-', a, b);
           pc += 3;
@@ -710,12 +714,12 @@ function loop(m: MachineState): void {
         case 57: {
           // OPA
           const at = bp + (code[pc + 2] as number);
-          regs[at] = opAssign(
-            m,
-            OPERATORS[code[pc + 1] as number] as Operator,
-            regs[at] as Value,
-            regs[bp + (code[pc + 3] as number)] as Value,
-          );
+          const a = regs[at] as Value;
+          const b = regs[bp + (code[pc + 3] as number)] as Value;
+          const op = OPERATORS[code[pc + 1] as number] as Operator;
+          if (op === '*' && a instanceof Float && b instanceof Float && m.settings.fastOperators)
+            regs[at] = new Float(a.value * b.value);
+          else regs[at] = opAssign(m, op, a, b);
           pc += 4;
           continue;
         }

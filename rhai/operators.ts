@@ -104,8 +104,25 @@ function isWide(estimate: number): boolean {
   return size > 9.1e15 && size < 9.2e18;
 }
 
+/** Arithmetic whose operands and result are safe integers; undefined for all other. */
+function safeBinary(op: Operator, x: number, y: number): number | undefined {
+  let r: number;
+  if (op === '+') r = x + y;
+  else if (op === '-') r = x - y;
+  else if (op === '*') r = x * y + 0;
+  else if (y === 0) return undefined;
+  else if (op === '/') return Math.trunc(x / y) + 0;
+  else if (op === '%') return (x % y) + 0;
+  else return undefined;
+  return Number.isSafeInteger(r) ? r : undefined;
+}
+
 /** i64 arithmetic, checked. */
 export function intBinary(op: Operator, x: Int, y: Int): Value | undefined {
+  if (typeof x === 'number' && typeof y === 'number') {
+    const safe = safeBinary(op, x, y);
+    if (safe !== undefined) return safe;
+  }
   switch (op) {
     case '+':
       if (isWide(Number(x) + Number(y))) return BigInt(x) + BigInt(y);

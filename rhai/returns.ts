@@ -23,6 +23,10 @@ export function returnSpecial(m: MachineState, value: Value): void {
   if (frame.captures) {
     for (const { register, cell } of frame.captures) m.regs[register] = cell.value;
   }
+  if (frame.kind === 'fn') {
+    returnFromFunction(m, frame, value);
+    return;
+  }
   switch (frame.kind) {
     case 'main':
       if (m.afterMain !== null) callAfterMain(m, frame);
@@ -44,6 +48,10 @@ export function returnSpecial(m: MachineState, value: Value): void {
       return;
     default:
   }
+}
+
+/** To a script at an absolute register, or to the process that called it. */
+function returnFromFunction(m: MachineState, frame: Frame, value: Value): void {
   const self = m.regs[frame.bp] as Value | undefined;
   const below = popFrame(m);
   if (below.process === null) {

@@ -49,13 +49,14 @@ export function callMaker(context: NativeContext, given: Value, shape: CallShape
       : caller;
   const asThis: Maker = (element, plain) => new Callback(fn, [...plain], element, wrap);
   // One after the other, the calls can share what they are told with.
-  const args: Value[] = [null];
+  const args: Value[] = [];
   const shared = new Callback(fn, args, undefined, wrap);
   const moved: Maker = (element, plain) => {
-    if (plain.length > 0) {
+    if (plain.length > 1) {
       return new Callback(fn, withElement(plain, elementAt, element as Value), undefined, wrap);
     }
-    args[0] = element as Value;
+    args[elementAt] = element as Value;
+    if (plain.length === 1) args[1 - elementAt] = plain[0] as Value;
     shared.self = undefined;
     return shared;
   };
