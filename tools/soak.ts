@@ -17,6 +17,11 @@ const AREAS: Record<string, Area> = {
     env: (seed) => ({ HEROBUS_KILLS: '20', HEROBUS_SEED: String(seed) }),
     seeds: 3,
   },
+  simulate: {
+    files: ['test/simulate/simulate.test.ts'],
+    env: (seed) => ({ SIMULATE_SEEDS: '2000', SIMULATE_FROM: String(seed * 1_000_000) }),
+    seeds: 1,
+  },
   fold: {
     files: ['test/actors/flow/fold.test.ts'],
     env: () => ({ FOLD_RUNS: '20000' }),
