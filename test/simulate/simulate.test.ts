@@ -59,14 +59,15 @@ test('simulate - what ran twice, or beside itself, is seen', () => {
     onError: (_, error) => assert.fail(String(error)),
   });
   const reality = new Reality(scheduler, () => undefined);
+  const machine = { name: 'm', alive: true, pausedUntilMs: 0 };
   const job = (n: number, attempt: number) =>
     ({ ref: { context: 'c', flow: 'f' }, job: { n, attempt, spec: {} } }) as JobRun;
-  reality.end(reality.begin(job(0, 1), 'a'), 'done', '1');
-  reality.begin(job(0, 2), 'a');
-  reality.begin(job(1, 1), 'a');
+  reality.end(reality.begin(job(0, 1), 'a', machine), 'done', '1');
+  reality.begin(job(0, 2), 'a', machine);
+  reality.begin(job(1, 1), 'a', machine);
   assert.deepEqual(judgeRuns(reality), []);
-  reality.begin(job(0, 1), 'b');
-  reality.begin(job(1, 2), 'b');
+  reality.begin(job(0, 1), 'b', machine);
+  reality.begin(job(1, 2), 'b', machine);
   assert.deepEqual(
     judgeRuns(reality).map(({ invariant }) => invariant),
     ['no_attempt_twice', 'one_attempt_at_a_time', 'one_attempt_at_a_time'],

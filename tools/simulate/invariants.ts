@@ -210,7 +210,7 @@ export function judgeRuns({ executed }: Reality): Violation[] {
     if (before.some(({ attempt }) => attempt === run.attempt)) {
       say('no_attempt_twice', 'begun a second time');
     }
-    if (before.some(({ endedMs }) => endedMs === null || endedMs > run.begunMs)) {
+    if (run.beside.some(({ other: { endedMs }, untilMs }) => (endedMs ?? Infinity) > untilMs)) {
       say('one_attempt_at_a_time', 'begun while another one ran');
     }
     if (before.filter(({ end }) => end === 'killed').length > LOST_MAX + 50) {

@@ -22,7 +22,13 @@ export type Executed = {
   endedMs: number | null;
   end: 'done' | 'failed' | 'killed' | null;
   value: string | null;
+  machine: Party;
+  /** Other attempts of the job that had not ended when it began, and until when that may be. */
+  beside: { other: Executed; untilMs: number }[];
 };
+
+/** What a machine that stood still and runs again may take to notice that its leases are over. */
+const NOTICED_MS = 200;
 
 /** What a simulated job is told by its arguments. */
 type Program = { value: number; ms: number; failures: number };
@@ -47,7 +53,8 @@ export class Reality {
     return this.executed.filter(({ endedMs }) => endedMs === null);
   }
 
-  begin(run: JobRun, runner: string): Executed {
+  begin(run: JobRun, runner: string, machine: Party): Executed {
+    const { nowMs } = this.#scheduler;
     const { job, ref } = run;
     const { n, attempt, spec } = job;
     const executed: Executed = {
@@ -56,10 +63,19 @@ export class Reality {
       attempt,
       runner,
       idempotent: spec.idempotent,
-      begunMs: this.#scheduler.nowMs,
+      begunMs: nowMs,
       endedMs: null,
       end: null,
       value: null,
+      machine,
+      beside: this.of(ref.flow, n)
+        .filter(({ endedMs }) => endedMs === null)
+        // What stands still with its machine does nothing meanwhile.
+        .map((other) => ({
+          other,
+          untilMs:
+            other.machine.pausedUntilMs > nowMs ? other.machine.pausedUntilMs + NOTICED_MS : nowMs,
+        })),
     };
     this.executed.push(executed);
     const key = `${ref.flow}.${n}`;
@@ -81,8 +97,8 @@ export type WorkOptions = {
   random: Random;
   reality: Reality;
   process: SimulatedProcess;
-  /** Its machine: what stands still when the whole node does. */
-  machine: Party;
+  /** Its machine: what stands still when the whole node does, and for how long it has by now. */
+  machine: Party & { readonly stoodStillMs: number };
   runner: string;
 };
 
@@ -113,8 +129,17 @@ export class SimulatedWork implements RunnerClass {
       const failedBefore = reality
         .of(run.ref.flow, run.job.n)
         .filter(({ end }) => end === 'failed').length;
-      const executed = reality.begin(run, runner);
+      const executed = reality.begin(run, runner, machine);
+      let stoodStillMs = machine.stoodStillMs;
       const finish = () => {
+        // While its machine stood still it did not get on.
+        const leftMs = machine.stoodStillMs - stoodStillMs;
+        stoodStillMs += leftMs;
+        const running = this.#running.get(executed);
+        if (leftMs > 0 && running !== undefined) {
+          running.timer = scheduler.after(leftMs, machine, finish);
+          return;
+        }
         const fails = failedBefore < program.failures;
         this.#end(executed, fails ? 'failed' : 'done', fails ? null : String(program.value));
         // Its runner hears of it when it can.

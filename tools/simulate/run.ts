@@ -26,7 +26,7 @@ export type SimulationResult = {
 };
 
 /** The first start of everything, before anything goes wrong. */
-const START_MS = 4000;
+const START_MS = 2500;
 /** After the last fault every flow ends within this: ack waits and back-offs of half a minute, and again. */
 const PATIENCE_MS = 240_000;
 const LOOK_MS = 500;
@@ -74,6 +74,7 @@ class Simulation {
   readonly #quietMs: number;
   readonly #faults: number;
   #over = false;
+  #throughSinceMs = 0;
 
   constructor(
     seed: number,
@@ -101,7 +102,7 @@ class Simulation {
         violations.push({ invariant: 'no_fault', detail: `${process}: ${error.stack}` });
       },
     });
-    this.#quietMs = START_MS + random.between(5000, 25_000);
+    this.#quietMs = START_MS + random.between(4000, 18_000);
     const user = random.fork();
     this.#user = new User({
       world: this.#world,
@@ -158,24 +159,25 @@ class Simulation {
 
   #look(): boolean {
     const { nowMs } = this.#scheduler;
-    if (nowMs < this.#quietMs) return true;
-    const tooLate = nowMs > this.#quietMs + PATIENCE_MS;
-    if (!tooLate && !(this.#user.isDone && this.#allEnded() && this.#allClosed())) return true;
-    this.#scheduler.after(SETTLE_MS, undefined, () => {
-      this.#over = true;
-    });
-    return false;
+    if (nowMs > this.#quietMs + PATIENCE_MS) this.#over = true;
+    if (nowMs < this.#quietMs || !this.#isThrough()) this.#throughSinceMs = nowMs;
+    // What was through may be opened again: by a retry, by what was under way.
+    if (nowMs - this.#throughSinceMs >= SETTLE_MS) this.#over = true;
+    return !this.#over;
+  }
+
+  #isThrough(): boolean {
+    return this.#user.isDone && this.#allEnded() && this.#allClosed();
   }
 
   #allEnded(): boolean {
-    const ends = this.#world.server.stream('HB_FLOW');
-    const refusals = this.#world.server.stream('HB_REFUSED');
-    if (ends === undefined || refusals === undefined) return false;
+    const log = this.#world.server.stream('HB_FLOW');
+    const refusals = [...(this.#world.server.stream('HB_REFUSED')?.from(1, ['>']) ?? [])];
     return this.#user.submitted.every(({ flow, invalid }) => {
-      if (invalid) return refusals.count > 0;
-      return (
-        ends.last(`hb.flow.*.${flow}.main.*.end`) !== undefined || this.#isCancelledUnborn(flow)
-      );
+      if (invalid) return refusals.some(({ data }) => Buffer.from(data).includes(flow));
+      const end = log?.last(`hb.flow.*.${flow}.main.*.end`);
+      const retry = log?.last(`hb.flow.*.${flow}.main.*.retry`);
+      return (end?.seq ?? 0) > (retry?.seq ?? 0) || this.#isCancelledUnborn(flow);
     });
   }
 

@@ -28,7 +28,7 @@ export class User {
     this.#options = options;
   }
 
-  /** All that was to be published has its receipt. */
+  /** All that was to be published has been, and has its receipt. */
   get isDone(): boolean {
     return this.#pending === 0 && this.submitted.length === this.#options.flows;
   }
@@ -67,8 +67,12 @@ export class User {
   #commands({ flow, commands }: Submitted): void {
     const { random, scheduler } = this.#options;
     const soon = (verb: CommandVerb, afterMs: number) => {
-      // Counted from when it is sent: it may act without a receipt.
+      // A flow that has ended needs no resume.
+      const counts = verb === 'resume' ? 0 : 1;
+      this.#pending += counts;
       scheduler.after(afterMs, undefined, () => {
+        this.#pending -= counts;
+        // Known from when it is sent: it may act without a receipt.
         commands.push(verb);
         this.#publish(this.#command(flow, verb));
       });

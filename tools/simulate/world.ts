@@ -34,10 +34,17 @@ export class Machine implements Party {
   readonly identity: Identity;
   readonly slots: Slot[] = [];
   pausedUntilMs = 0;
+  stoodStillMs = 0;
 
   constructor(name: string, identity: Identity) {
     this.name = name;
     this.identity = identity;
+  }
+
+  pause(nowMs: number, forMs: number): void {
+    const fromMs = Math.max(nowMs, this.pausedUntilMs);
+    this.pausedUntilMs = Math.max(fromMs, nowMs + forMs);
+    this.stoodStillMs += this.pausedUntilMs - fromMs;
   }
 }
 
@@ -174,7 +181,7 @@ export class World {
   pauseMachine(machine: Machine, forMs: number): void {
     const { scheduler, trace } = this.#options;
     trace.note('pause', `machine ${machine.name} for ${Math.round(forMs)} ms`);
-    machine.pausedUntilMs = Math.max(machine.pausedUntilMs, scheduler.nowMs + forMs);
+    machine.pause(scheduler.nowMs, forMs);
     for (const { process } of machine.slots) process?.pause(forMs);
   }
 
