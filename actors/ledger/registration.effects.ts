@@ -9,6 +9,7 @@
  */
 import { transition } from 'xstate';
 import { HeroError } from '../../schemas/errors.ts';
+import { addressText } from '../../schemas/ids.ts';
 import type { PrincipalRecord } from '../../schemas/ledger.ts';
 import {
   registrationMachine,
@@ -114,7 +115,7 @@ export async function perform(decision: Decision, deps: RegistrationDeps): Promi
         break;
       case 'answerRevoked':
         throw new HeroError('not_allowed', `${registration.principal} was revoked`, {
-          fix: `An admin can let it in again: \`herobus node approve ${registration.address}\`.`,
+          fix: `An admin can let it in again: \`${approving(registration)}\`.`,
         });
       case 'answerUnregistered':
         throw new HeroError('unknown_signer', `${registration.principal} is not registered`, {
@@ -124,3 +125,8 @@ export async function perform(decision: Decision, deps: RegistrationDeps): Promi
   }
   return answer;
 }
+
+const approving = ({ kind, principal, address }: Registration): string =>
+  kind === 'node'
+    ? `herobus node approve ${addressText(address)}`
+    : `herobus principal approve ${principal}`;

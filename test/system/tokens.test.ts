@@ -56,5 +56,7 @@ test('up --closed: a token lets one node in, an approval a user; it is kept acro
   await ask(granted);
   assert.equal((await herobus(user, ['--server', server, 'flows'])).code, 0);
   await ask(['principal', 'revoke', ada, '--reason', 'left']);
-  assert.equal((await herobus(user, ['--server', server, 'flows'])).code, 2);
+  const shut = await herobus(user, ['--server', server, 'flows']);
+  assert.equal(shut.code, 2);
+  assert.match(shut.stderr, new RegExp(`principal approve ${ada}`));
 });
