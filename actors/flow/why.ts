@@ -286,7 +286,7 @@ function errorChain({ nameOf }: Known, error: ErrorRecord | null, source: string
     const node = each.node === null ? null : nameOf(each.node);
     const where = [each.actor, node].filter((part) => part !== null).join(' on ');
     const by = where === '' ? '' : ` (${where})`;
-    facts.push({ fact: `because ${each.message} [${each.code}]${by}`, source });
+    facts.push({ fact: `its cause: ${each.message} [${each.code}]${by}`, source });
   }
   return facts;
 }

@@ -157,9 +157,9 @@ export class Narrator {
   #commanded({ commands }: FlowState): void {
     const command = commands.at(-1);
     if (command === undefined) return;
-    const what = command.job === null ? '' : ` job ${command.job}`;
+    const what = command.job === null ? '' : `of job ${command.job} `;
     const reason = command.reason === null ? '' : `: ${command.reason}`;
-    this.#say(command.verb, `asked${what} by ${command.by.join(', ')}${reason}`, 'warning');
+    this.#say(command.verb, `${what}asked by ${command.by.join(', ')}${reason}`, 'warning');
   }
 
   #job(state: FlowState, job: JobState | undefined): void {

@@ -34,11 +34,17 @@ export function registerVerify(program: Command): void {
       const { flow, digest } = sealed.opened;
       const shown = shownOf(sealed.content, { flow, digest, message: sealed.digest, signers });
       if (globals(self).json) return printJson('verified', shown);
-      for (const [key, value] of Object.entries(shown)) {
-        print(told(key, typeof value === 'string' ? value : JSON.stringify(value)));
-      }
+      for (const [key, value] of Object.entries(shown)) print(told(key, textOf(value)));
     });
   withExample(command, 'herobus verify web.sealed', 'herobus verify web.sealed --script');
+}
+
+/** Lists in words; maps, which a script's arguments may be, exactly. */
+function textOf(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (Array.isArray(value)) return value.map(textOf).join(', ') || '-';
+  const text = JSON.stringify(value);
+  return value === null || text === '{}' ? '-' : text;
 }
 
 function assertNotExpired(content: SealedContent): void {

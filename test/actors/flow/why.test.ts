@@ -330,7 +330,7 @@ test('why - a flow that failed: the job, its exit code, and what the end took al
   const why = whyFlow(all);
   assert.equal(why.state, 'failed');
   says(why, /^ended failed: line 2: job 0 \(job-0\): exit code 7/, 'log #6 end');
-  says(why, /^because exit code 7 \[job_failed\]/, 'log #6 end');
+  says(why, /^its cause: exit code 7 \[job_failed\]/, 'log #6 end');
   says(why, /^job 0 \(job-0\): failed on beta in attempt 1: exit code 7/, 'log #5 run');
   says(whyJob(all, 1), /^its flow ended failed: line 2/, 'log #6 end');
 });
