@@ -155,7 +155,9 @@ async function join<B extends SessionBus>(
   } finally {
     await link.close().catch(() => undefined);
   }
-  if (reply.status === 'pending') return { type: 'PENDING' };
+  if (reply.status === 'pending') {
+    return { type: 'PENDING', reason: pendingReason(deps.registrant, identity) };
+  }
   await keep(deps, session, identity, reply.jwt);
   if (session.bus === undefined) {
     const bus = await deps.connect(identity, () => session.jwt ?? reply.jwt);
@@ -166,6 +168,12 @@ async function join<B extends SessionBus>(
     }
   }
   return { type: 'JOINED', lifetimeMs: lifetimeMs(reply.jwt) };
+}
+
+function pendingReason({ kind, token }: Registrant, { principal }: Identity): string {
+  const command = `herobus ${kind === 'node' ? 'node' : 'principal'} approve ${principal}`;
+  const spent = token === null ? '' : 'its token is spent, expired or unknown; ';
+  return `${spent}an admin can approve it: \`${command}\``;
 }
 
 async function renew<B extends SessionBus>(

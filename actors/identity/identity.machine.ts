@@ -28,7 +28,8 @@ export type IdentityEvent =
   | { type: 'NETWORK_UP' }
   | { type: 'KEY_LOADED' }
   | { type: 'JOINED'; lifetimeMs: number | null }
-  | { type: 'PENDING' }
+  /** Registered, but nobody has let it in yet; `reason` says who can. */
+  | { type: 'PENDING'; reason: string }
   | { type: 'RENEWED'; lifetimeMs: number | null }
   | { type: 'RIGHTS_CHANGED' }
   /** The ledger does not want this key; asking again at once would not change that. */
@@ -114,10 +115,7 @@ export const identityMachine = setup({
       entry: [say('registering with the ledger'), 'join'],
       on: {
         JOINED: { target: 'joined', actions: ['forgetFailures', 'keepLifetime'] },
-        PENDING: {
-          target: 'awaitingApproval',
-          actions: [say('waiting for an admin to approve this node')],
-        },
+        PENDING: { target: 'awaitingApproval', actions: 'sayWhy' },
         REFUSED: { target: 'awaitingApproval', actions: ['sayWhy', 'countFailure'] },
         FAILED: { target: 'offline', actions: ['sayWhy', 'countFailure'] },
       },

@@ -25,7 +25,7 @@ const EVENTS: Record<string, IdentityEvent> = {
   NETWORK_UP: { type: 'NETWORK_UP' },
   KEY_LOADED: { type: 'KEY_LOADED' },
   JOINED: { type: 'JOINED', lifetimeMs: 60_000 },
-  PENDING: { type: 'PENDING' },
+  PENDING: { type: 'PENDING', reason: 'an admin can approve it' },
   RENEWED: { type: 'RENEWED', lifetimeMs: 70_000 },
   RIGHTS_CHANGED: { type: 'RIGHTS_CHANGED' },
   REFUSED: { type: 'REFUSED', reason: 'refused' },

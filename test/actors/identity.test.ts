@@ -130,7 +130,7 @@ test('a node waits for its approval, and is in when it comes', async () => {
   const ledger = await startTestLedger({ admission: { open: false } });
   const node = startOn(ledger, await newHome());
   await until(() => node.state().state === 'awaitingApproval', 'awaitingApproval');
-  assert.match(node.state().reason, /approve/);
+  assert.match(node.state().reason, /^an admin can approve it: `herobus node approve U\w+`$/);
   const [waiting] = ledger.directory.principals().filter(({ status }) => status === 'pending');
   const approve = { change: 'principal_approve', principal: waiting?.principal, kind: 'node' };
   assert.ok((await ledger.change(ledger.home, approve)).ok);
