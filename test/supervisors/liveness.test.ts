@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import type { PackState } from '../../actors/flow/fold.ts';
 import type { RunnerReport } from '../../schemas/node.ts';
 import { isClaimLost, LOST_AFTER_MS, type NodeView } from '../../supervisors/liveness.ts';
+import { RunnerRegistry } from '../../supervisors/runner-registry.ts';
 
 const CLAIMED_MS = 100_000;
 
@@ -54,4 +55,27 @@ test('liveness - silence counts after a lease and a second, and only where someb
   assert.equal(isClaimLost(pack('b'), view([], late)), true);
   assert.equal(isClaimLost(pack('b'), view(['a'], late)), true, 'an earlier one is no proof of it');
   assert.equal(isClaimLost(pack('b'), view([], late, { asOfMs: 0 })), false);
+});
+
+test('liveness - a runner that is gone does not come back by a beat that was held up', () => {
+  let nowMs = 0;
+  const registry = new RunnerRegistry(() => nowMs);
+  const beat = (inc: string) => ({
+    v: 1 as const,
+    role: 'runner' as const,
+    inc,
+    seq: 0,
+    report: view([inc], 0).runners[0] as RunnerReport,
+    packs: [],
+  });
+  // Its clock was ahead: its incarnation sorts after its successor's.
+  assert.equal(registry.take(beat('z')), true);
+  nowMs = LOST_AFTER_MS + 1;
+  assert.deepEqual(registry.reports(), []);
+  assert.equal(registry.take(beat('a')), true);
+  assert.equal(registry.take(beat('z')), false);
+  assert.equal(registry.isCurrent(beat('z')), false);
+  assert.equal(registry.isCurrent(beat('a')), true);
+  assert.equal(registry.take(beat('b')), true);
+  assert.equal(registry.take(beat('a')), false, 'replaced');
 });
