@@ -118,17 +118,14 @@ export class SimulatedConnection implements Session {
   }
 
   close(): Promise<void> {
-    this.#closed = true;
-    this.#life++;
-    this.#wire.server.detach(this);
+    this.end();
     return Promise.resolve();
   }
 
-  /** The process is gone: its system closes its end, if the wire is there to tell. */
-  abandon(): void {
+  /** What was sent before still arrives: also when the process is gone, its system sends it. */
+  end(): void {
+    this.#up(() => this.#wire.server.detach(this));
     this.#closed = true;
-    this.#life++;
-    this.#wire.server.detach(this);
   }
 
   publish(subject: string, data?: Payload, fields: PublishFields = {}): void {
@@ -312,7 +309,7 @@ export class SimulatedConnection implements Session {
   }
 
   #unlessStalled(life: number, party: Party | undefined, arrive: () => void): void {
-    if (life !== this.#life) return;
+    if (life !== this.#life || (this.#closed && party !== undefined)) return;
     const { scheduler } = this.#wire;
     if (this.#stalledUntilMs <= scheduler.nowMs) return arrive();
     scheduler.at(

@@ -45,6 +45,7 @@ const KINDS: Record<string, Fault> = {
     );
   },
   kill: (doing) => doing.world.kill(victim(doing), 'killed', back(doing.random)),
+  stop: (doing) => doing.world.stop(victim(doing), back(doing.random)),
   killMachine: (doing) => {
     const { world, random } = doing;
     const backMs = back(random);

@@ -36,6 +36,7 @@ export class SimulatedProcess implements Client {
   readonly #died: (() => void)[] = [];
   #alive = true;
   #pausedUntilMs = 0;
+  #pausedSinceMs = 0;
   #effects = 0;
   #lastEffect = Number.POSITIVE_INFINITY;
   #onLast: () => void = () => undefined;
@@ -80,7 +81,7 @@ export class SimulatedProcess implements Client {
   die(): void {
     if (!this.#alive) return;
     this.#alive = false;
-    for (const connection of this.connections) connection.abandon();
+    for (const connection of this.connections) connection.end();
     for (const tell of this.#died.splice(0)) tell();
   }
 
@@ -88,8 +89,12 @@ export class SimulatedProcess implements Client {
     this.#died.push(tell);
   }
 
-  pause(forMs: number): void {
-    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, this.#scheduler.nowMs + forMs);
+  /** Gives the time since when it stands still: it may have done so already. */
+  pause(forMs: number): number {
+    const { nowMs } = this.#scheduler;
+    if (this.#pausedUntilMs < nowMs) this.#pausedSinceMs = nowMs;
+    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, nowMs + forMs);
+    return this.#pausedSinceMs;
   }
 
   monotonicMs(nowMs: number): number {

@@ -62,6 +62,11 @@ export type Topology = { nodes: number; runners: number; slots: number; coords: 
 
 /** What a parent waits for a sign of life of its runner (tools/up/runner-child.ts). */
 const SILENCE_MAX_MS = LEASE_MS - 500;
+/** As in tools/up: what runs may finish within this, and then a child has this long to go. */
+const DRAIN_GRACE_MS = 10_000;
+const STOP_DEADLINE_MS = 8_000;
+/** A child that was told to go comes back with its parent, or when this one is back. */
+const CHILD_BACK_MS = 3000;
 const CONTEXT = 'default';
 /** Nobody reads the tokens: the simulated server knows who connects. */
 const NO_TOKEN = 'e30.e30.e30';
@@ -82,6 +87,8 @@ export class World {
   readonly user: Identity;
   readonly coords: Identity[];
   readonly scriptWorkers = new Map<Slot, SimulatedScriptWorker>();
+  /** How a process that is told to end (SIGTERM) does so, where it is through with its start. */
+  readonly #endings = new Map<SimulatedProcess, () => Promise<unknown>>();
   serverUpAtMs = 0;
   serverWallOffMs = 0;
   client: NatsBus | undefined;
@@ -152,6 +159,7 @@ export class World {
     if (process === undefined) return;
     this.#options.trace.note('kill', `${slot.name}: ${why}`);
     slot.process = undefined;
+    this.#endings.delete(process);
     this.scriptWorkers.delete(slot);
     process.die();
     this.#startSoon(slot, backMs);
@@ -159,19 +167,33 @@ export class World {
     for (const child of machine.slots) if (child.role === 'runner') this.kill(child, why, backMs);
   }
 
+  /** Tells a process to end in order; its children first. */
+  stop(slot: Slot, backMs: number): void {
+    const { process } = slot;
+    const end = process && this.#endings.get(process);
+    if (process === undefined || end === undefined) return;
+    this.#endings.delete(process);
+    this.#options.trace.note('stop', slot.name);
+    process.run(() => {
+      const gone = () => {
+        if (slot.process === process) this.kill(slot, 'has ended in order', backMs);
+      };
+      end().then(gone, gone);
+    });
+  }
+
   pause(slot: Slot, forMs: number): void {
     const { process } = slot;
     if (process === undefined) return;
     this.#options.trace.note('pause', `${slot.name} for ${Math.round(forMs)} ms`);
-    process.pause(forMs);
-    if (slot.role === 'runner') this.#watchSilence(slot, process, forMs);
+    const sinceMs = process.pause(forMs);
+    if (slot.role === 'runner') this.#watchSilence(slot, process, sinceMs);
   }
 
   /** The parent kills a runner that gives no sign of life, unless it stands still itself. */
-  #watchSilence(slot: Slot, process: SimulatedProcess, forMs: number): void {
-    if (forMs <= SILENCE_MAX_MS) return;
+  #watchSilence(slot: Slot, process: SimulatedProcess, sinceMs: number): void {
     const parent = slot.machine.slots.find(({ role }) => role === 'supervisor')?.process;
-    this.#options.scheduler.after(SILENCE_MAX_MS, parent, () => {
+    this.#options.scheduler.at(sinceMs + SILENCE_MAX_MS, parent, () => {
       if (slot.process === process && process.pausedUntilMs > this.#options.scheduler.nowMs) {
         this.kill(slot, 'gave no sign of life', this.#options.random.between(100, 500));
       }
@@ -300,16 +322,28 @@ export class World {
     const { directory } = ledger;
     const roster = await startRoster({ bus, directory, onFault: alarm });
     ledger.serveNodes(roster.page);
-    await startCoord({ bus, host: this.#host(process), directory, roster, alarm });
+    const coord = await startCoord({ bus, host: this.#host(process), directory, roster, alarm });
+    this.#endings.set(process, async () => {
+      await coord.stop();
+      await roster.stop();
+      ledger.stop();
+      await bus.close();
+    });
   }
 
   async #startSecondCoord(process: SimulatedProcess, identity: Identity): Promise<void> {
     const bus = await this.#openBus(process, 'control', identity);
     const alarm = this.#alarm(process);
-    const { directory } = await openDirectory(bus, alarm);
+    const { directory, stop } = await openDirectory(bus, alarm);
     const roster = startRosterView({ bus, onFault: alarm });
     await roster.ready;
-    await startCoord({ bus, host: this.#host(process), directory, roster, alarm });
+    const coord = await startCoord({ bus, host: this.#host(process), directory, roster, alarm });
+    this.#endings.set(process, async () => {
+      await coord.stop();
+      roster.stop();
+      stop();
+      await bus.close();
+    });
   }
 
   async #startSupervisor(process: SimulatedProcess, slot: Slot): Promise<void> {
@@ -322,7 +356,7 @@ export class World {
     host.describeOn(bus);
     const roster = startRosterView({ bus, onFault: alarm });
     await roster.ready;
-    await startSupervisor({
+    const supervisor = await startSupervisor({
       bus,
       host,
       roster,
@@ -338,6 +372,26 @@ export class World {
         return worker;
       },
     });
+    this.#endings.set(process, async () => {
+      await supervisor.drain('told to end', DRAIN_GRACE_MS);
+      const children = machine.slots.filter(({ role }) => role === 'runner');
+      await Promise.all(children.map((child) => this.#endChild(child)));
+      await supervisor.stop();
+      roster.stop();
+      await bus.close();
+    });
+  }
+
+  /** SIGTERM, and SIGKILL for a child that does not go. */
+  async #endChild(slot: Slot): Promise<void> {
+    const { process } = slot;
+    if (process === undefined) return;
+    this.stop(slot, CHILD_BACK_MS);
+    await new Promise<void>((resolve) => {
+      process.onDeath(resolve);
+      setTimeout(resolve, STOP_DEADLINE_MS);
+    });
+    if (slot.process === process) this.kill(slot, 'did not go', CHILD_BACK_MS);
   }
 
   async #startRunner(process: SimulatedProcess, slot: Slot, name: string): Promise<void> {
@@ -361,6 +415,10 @@ export class World {
     });
     void runner.ended.then((reason) => {
       if (slot.process === process) this.kill(slot, reason, random.between(50, 1000));
+    });
+    this.#endings.set(process, () => {
+      runner.drain();
+      return runner.ended;
     });
   }
 
