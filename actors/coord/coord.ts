@@ -62,6 +62,8 @@ class Coord {
   readonly #options: CoordOptions;
   readonly #flows = new Map<string, OpenFlow>();
   readonly #perNode = new Map<string, number>();
+  /** Flows whose log is being read, and whether it is to be read again: it may have ended meanwhile. */
+  readonly #reading = new Map<string, { again: boolean }>();
   readonly #openFlows: OpenFlows;
   readonly #deadlines: Deadlines;
   readonly #machine: typeof coordMachine;
@@ -140,12 +142,27 @@ class Coord {
   }
 
   async #refresh(ref: FlowRef): Promise<void> {
-    const read = await this.#read(ref);
-    if (read.mainSeq === 0) {
-      // Opened, but its deploy entry was never committed: its message is still in the queue.
+    const underWay = this.#reading.get(ref.flow);
+    if (underWay !== undefined) {
+      underWay.again = true;
       return;
     }
-    this.#take(ref, read);
+    const reading = { again: true };
+    this.#reading.set(ref.flow, reading);
+    try {
+      while (reading.again) {
+        reading.again = false;
+        try {
+          const read = await this.#read(ref);
+          // Opened, but its deploy entry was never committed: its message is still in the queue.
+          if (read.mainSeq > 0) this.#take(ref, read);
+        } catch (error) {
+          if (!reading.again) throw error;
+        }
+      }
+    } finally {
+      this.#reading.delete(ref.flow);
+    }
   }
 
   async #read(ref: FlowRef): Promise<Track> {
@@ -163,6 +180,10 @@ class Coord {
   #observe(entry: Entry): void {
     const known = this.#flows.get(entry.flow);
     const ref = { context: entry.context, flow: entry.flow };
+    const reading = this.#reading.get(entry.flow);
+    // What is being read may not hold it, and a flow that has ended is told of no more.
+    if (reading !== undefined && entry.lane === 'main' && entry.kind === 'end')
+      reading.again = true;
     if (known === undefined) {
       // The first decision of a flow is its deploy; anything later was missed from the beginning.
       if (entry.lane === 'main' && entry.kind === 'deploy') {

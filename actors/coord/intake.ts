@@ -149,12 +149,15 @@ async function command(
 
 /** A flow that a retry opened is open for whoever starts from `open_flows`, before the message is let go. */
 async function followUp(
-  { openFlows }: IntakeDeps,
+  deps: IntakeDeps,
   ref: FlowRef,
   { verb }: Command,
   { end }: Pick<Track, 'end'>,
 ): Promise<undefined> {
-  if (verb === 'retry' && end === null) await openFlows.add(ref);
+  if (verb !== 'retry' || end !== null) return;
+  const opened = await deps.openFlows.add(ref);
+  // It may have ended again meanwhile, and been closed before it was opened here.
+  if ((await deps.readTrack(ref)).end !== null) await deps.openFlows.takeBack(ref, opened);
 }
 
 /** Why a command cannot be entered into the log of its flow as it stands now. */

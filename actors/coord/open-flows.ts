@@ -4,7 +4,7 @@
  * A key is written before the deploy message is acknowledged and removed after `end`; it may outlive its
  * flow for a moment, never the other way round.
  */
-import type { Bus, Kv } from '../../bus/bus.ts';
+import { type Bus, type Kv, RevisionLost } from '../../bus/bus.ts';
 import { ContextName, FlowId, type FlowRef } from '../../schemas/ids.ts';
 
 export const OPEN_FLOWS_BUCKET = 'open_flows';
@@ -18,8 +18,18 @@ export class OpenFlows {
     this.#kv = bus.kv(OPEN_FLOWS_BUCKET);
   }
 
-  async add(ref: FlowRef): Promise<void> {
-    await this.#inTurn(ref, (key) => this.#kv.put(key, { v: 1, unplaced: null }));
+  /** Gives the revision by which this very opening can be taken back. */
+  async add(ref: FlowRef): Promise<number> {
+    return this.#inTurn(ref, (key) => this.#kv.put(key, { v: 1, unplaced: null }));
+  }
+
+  /** Takes an opening back that came after the flow's end, unless the flow was opened again since. */
+  async takeBack(ref: FlowRef, revision: number): Promise<void> {
+    try {
+      await this.#inTurn(ref, (key) => this.#kv.delete(key, revision));
+    } catch (error) {
+      if (!(error instanceof RevisionLost)) throw error;
+    }
   }
 
   /** Keeps, for people, why the flow has no node. */
@@ -37,13 +47,13 @@ export class OpenFlows {
     await this.#inTurn(ref, (key) => this.#kv.delete(key));
   }
 
-  async #inTurn(ref: FlowRef, write: (key: string) => Promise<unknown>): Promise<void> {
+  async #inTurn<T>(ref: FlowRef, write: (key: string) => Promise<T>): Promise<T> {
     const key = keyOf(ref);
-    const act = (): Promise<unknown> => write(key);
+    const act = (): Promise<T> => write(key);
     const turn = (this.#tails.get(key) ?? Promise.resolve()).then(act, act);
     this.#tails.set(key, turn);
     try {
-      await turn;
+      return await turn;
     } finally {
       if (this.#tails.get(key) === turn) this.#tails.delete(key);
     }
