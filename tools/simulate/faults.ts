@@ -7,7 +7,13 @@ import type { Scheduler } from '../../bus/simulated/scheduler.ts';
 import { NO_FAULTS, type ServerFaults } from '../../bus/simulated/server.ts';
 import type { Machine, Slot, World } from './world.ts';
 
-type Doing = { world: World; random: Random; scheduler: Scheduler };
+type Doing = {
+  world: World;
+  random: Random;
+  scheduler: Scheduler;
+  /** Copies of stored entries may be lost with no link going down, as on a route between servers. */
+  losesCopies: boolean;
+};
 type Fault = (doing: Doing) => void;
 
 const ROLES_THAT_DIE: ReadonlySet<Slot['role']> = new Set([
@@ -82,11 +88,11 @@ const KINDS: Record<string, Fault> = {
     const workers = [...world.scriptWorkers.values()];
     if (workers.length > 0) random.pick(workers).die();
   },
-  noise: ({ world, random, scheduler }) => {
+  noise: ({ world, random, scheduler, losesCopies }) => {
     const faults: ServerFaults = {
-      ...NO_FAULTS,
       lostAck: random.pick([0, 0.02, 0.2]),
       lostReply: random.pick([0, 0.02, 0.1]),
+      lostCopy: losesCopies ? random.pick([0.02, 0.2]) : 0,
       againEarly: random.pick([0, 0.1, 0.5]),
     };
     world.server.faults = faults;

@@ -35,7 +35,12 @@ const SETTLE_MS = 2000;
 /** Real turns of the event loop asked for at once: each costs a pass through it otherwise. */
 const TURNS_AT_ONCE = 64;
 
-export async function simulate(seed: number, keepTrace = false): Promise<SimulationResult> {
+export type SimulateOptions = { trace?: boolean; losesCopies?: boolean };
+
+export async function simulate(
+  seed: number,
+  { trace: keepTrace = false, losesCopies = false }: SimulateOptions = {},
+): Promise<SimulationResult> {
   const random = new Random(seed);
   const violations: Violation[] = [];
   const scheduler = new Scheduler({
@@ -57,7 +62,8 @@ export async function simulate(seed: number, keepTrace = false): Promise<Simulat
   };
   process.on('unhandledRejection', onRejection);
   try {
-    return await new Simulation(seed, random, scheduler, trace, violations).run(time.realTurn);
+    const simulation = new Simulation(seed, random, scheduler, trace, violations, losesCopies);
+    return await simulation.run(time.realTurn);
   } finally {
     process.off('unhandledRejection', onRejection);
     time.restore();
@@ -82,6 +88,7 @@ class Simulation {
     scheduler: Scheduler,
     trace: Trace,
     violations: Violation[],
+    losesCopies: boolean,
   ) {
     this.#seed = seed;
     this.#scheduler = scheduler;
@@ -112,7 +119,7 @@ class Simulation {
     });
     this.#user.schedule(START_MS - 1000, this.#quietMs - 2000);
     this.#faults = scheduleFaults(
-      { world: this.#world, random: random.fork(), scheduler },
+      { world: this.#world, random: random.fork(), scheduler, losesCopies },
       { fromMs: START_MS, untilMs: this.#quietMs },
     );
   }
