@@ -16,13 +16,13 @@ import { LOST_AFTER_MS, type NodeView } from './liveness.ts';
 
 type Known = { report: RunnerReport; heardMs: number };
 
-/** Incarnations of one runner that are remembered as gone. */
-const GONE_MAX = 16;
+/** Incarnations of one runner that are remembered. */
+const PAST_MAX = 16;
 
 export class RunnerRegistry {
   readonly #runners = new Map<string, Known>();
-  /** By runner: incarnations that were replaced or silent beyond their lease. They do not come back. */
-  readonly #gone = new Map<string, string[]>();
+  /** By runner: its incarnations so far, the last one last. One that was followed does not come back. */
+  readonly #past = new Map<string, string[]>();
   readonly #now: () => number;
   #listeningSinceMs: number;
 
@@ -43,16 +43,15 @@ export class RunnerRegistry {
     const known = this.#runners.get(report.runner);
     // An older incarnation that still speaks is on its way out; its lease is not renewed.
     if (known !== undefined && known.report.inc > report.inc) return false;
-    // A beat that was held up may come when its runner is long gone, whatever its clock was.
-    if (this.#gone.get(report.runner)?.includes(report.inc)) return false;
+    // A beat that was held up may come when its runner is long gone, whatever its clock was. One that was
+    // only silent may speak again: it may never have had an answer, and so no lease to lose.
+    const past = this.#past.get(report.runner) ?? [];
+    if (past.slice(0, -1).includes(report.inc)) return false;
+    if (past.at(-1) !== report.inc) {
+      this.#past.set(report.runner, [...past, report.inc].slice(-PAST_MAX));
+    }
     this.#runners.set(report.runner, { report, heardMs: this.#now() });
-    if (known?.report.inc === report.inc) return false;
-    if (known !== undefined) this.#rememberGone(known.report);
-    return true;
-  }
-
-  #rememberGone({ runner, inc }: RunnerReport): void {
-    this.#gone.set(runner, [...(this.#gone.get(runner) ?? []), inc].slice(-GONE_MAX));
+    return known?.report.inc !== report.inc;
   }
 
   isCurrent({ report }: RunnerBeat): boolean {
@@ -66,10 +65,8 @@ export class RunnerRegistry {
   /** Runners heard of within their lease; the others are forgotten. */
   reports(): RunnerReport[] {
     const nowMs = this.#now();
-    for (const [name, { report, heardMs }] of this.#runners) {
-      if (nowMs - heardMs <= LEASE_MS + BEAT_MS) continue;
-      this.#runners.delete(name);
-      this.#rememberGone(report);
+    for (const [name, { heardMs }] of this.#runners) {
+      if (nowMs - heardMs > LEASE_MS + BEAT_MS) this.#runners.delete(name);
     }
     return [...this.#runners.values()].map(({ report }) => report);
   }

@@ -78,4 +78,7 @@ test('liveness - a runner that is gone does not come back by a beat that was hel
   assert.equal(registry.isCurrent(beat('a')), true);
   assert.equal(registry.take(beat('b')), true);
   assert.equal(registry.take(beat('a')), false, 'replaced');
+  nowMs += LOST_AFTER_MS + 1;
+  assert.deepEqual(registry.reports(), []);
+  assert.equal(registry.take(beat('b')), true, 'only silent: it may have had no answer so far');
 });
