@@ -17,7 +17,9 @@ import {
   ConsumerReply,
   type FollowRequest,
   LedgerReply,
+  LogPage,
   type QueueRequest,
+  type ReadRequest,
 } from '../schemas/ledger.ts';
 import { makeBlobs } from './blobs.ts';
 import type { Bus, Incoming, Kv, Queues, QueueName, StoredMessage, Subscription } from './bus.ts';
@@ -27,7 +29,7 @@ import { makeFollower, makeQueueConsumer, type FollowerSpec, type QueueSpec } fr
 import { callerOf, inboxPrefix, LEDGER_INBOX, REQUEST_INFO_HEADER } from './credentials.ts';
 import { consumerRange, directRange, type RangeReader } from './follow.ts';
 import type { Identity } from './identity.ts';
-import { callApi, isNobodyThere, request } from './jetstream.ts';
+import { callApi, HEADER, isNobodyThere, readBatch, request, type Stored } from './jetstream.ts';
 import { consumeQueue, publishQueued } from './jobs.ts';
 import { openKv } from './kv.ts';
 import { makeFlowLog } from './log.ts';
@@ -62,6 +64,8 @@ export type BusAdmin = {
   /** For the ledger: see its `ConsumerMaker`. */
   follower(spec: FollowerSpec): Promise<void>;
   queue(spec: QueueSpec & { makeStream?: string | null }): Promise<void>;
+  /** For the ledger: a page of a flow's log, for who may not read the stream. */
+  readLog(request: ReadRequest): Promise<LogPage>;
   /** The ends of the streams that carry truth, of both accounts. */
   tails(): StreamTails;
 };
@@ -229,7 +233,41 @@ function rangeReader(parts: Parts, ref: FlowRef, only?: 'decisions'): RangeReade
   if (parts.kind === 'control') {
     return directRange(nats, only === undefined ? subjects.flow(ref) : subjects.decisions(ref));
   }
-  return consumerRange(parts.main, (from) => askFollower(nats, { ...ref, from }));
+  const follow = consumerRange(parts.main, (from) => askFollower(nats, { ...ref, from }));
+  return async function* (from) {
+    const { entries, more } = LogPage.parse(await askLedger(nats, 'read', { ...ref, from, only }));
+    if (entries.length > 0) yield entries.map(toStored);
+    // A consumer costs the server far more than a page; a long log is worth one.
+    if (more) yield* follow((entries.at(-1)?.seq ?? 0) + 1);
+  };
+}
+
+const toStored = ({ data, id, ...entry }: LogPage['entries'][number]): Stored => ({
+  ...entry,
+  data: Buffer.from(data),
+  header: (name) => (name === HEADER.entry && id !== null ? id : undefined),
+});
+
+/** What fits a reply: an entry with an envelope of 1 MiB does. */
+const LOG_PAGE_BYTES = 512 * 1024;
+const LOG_PAGE_ITEMS = 256;
+
+async function readLogPage(
+  nats: NatsConnection,
+  { context, flow, from, only }: ReadRequest,
+): Promise<LogPage> {
+  const ref = { context, flow };
+  const { messages, pending } = await readBatch(nats, streams.flow, {
+    seq: from,
+    next_by_subj: only === undefined ? subjects.flow(ref) : subjects.decisions(ref),
+    batch: LOG_PAGE_ITEMS,
+    max_bytes: LOG_PAGE_BYTES,
+  });
+  const entries = messages.map(({ subject, seq, at, data, header }) => {
+    const id = header(HEADER.entry) ?? null;
+    return { subject, seq, at, data: new TextDecoder().decode(data), id };
+  });
+  return { entries, more: pending > 0 };
 }
 
 async function askFollower(nats: NatsConnection, asked: FollowRequest): Promise<ConsumerReply> {
@@ -401,6 +439,7 @@ function makeAdmin({ kind, main, ledger, durability = 'fsync' }: Parts): BusAdmi
       if (spec.makeStream) await ensureContext(nats, spec.stream.replace(/^JOBS_/, ''), durability);
       await makeQueueConsumer(nats, spec);
     },
+    readLog: (request) => readLogPage(control(), request),
     tails: () => streamTails(control(), ledger?.nats),
   };
 }

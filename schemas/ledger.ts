@@ -108,6 +108,33 @@ export const FollowRequest = z.object({
 });
 export type FollowRequest = z.infer<typeof FollowRequest>;
 
+/** What the log of one flow holds from a sequence on: for who reads it once, or its beginning. */
+export const ReadRequest = z.object({
+  context: ContextName,
+  flow: FlowId,
+  from: z.int().min(1).default(1),
+  /** Leaves out claims and facts. */
+  only: z.literal('decisions').optional(),
+});
+export type ReadRequest = z.infer<typeof ReadRequest>;
+
+/** Entries as the stream stored them. With `more` the log goes on: follow it from there. */
+export const LogPage = z.object({
+  entries: z.array(
+    z.object({
+      subject: z.string(),
+      seq: z.int(),
+      /** The stream's timestamp, epoch ms. */
+      at: z.int(),
+      data: z.string(),
+      /** The header `hb-entry`, by which a writer knows its own entry again. */
+      id: z.string().nullable(),
+    }),
+  ),
+  more: z.boolean(),
+});
+export type LogPage = z.infer<typeof LogPage>;
+
 /** A node's own queue: its wake-ups, or the packs of one class of one context. */
 export const QueueRequest = z.discriminatedUnion('queue', [
   z.object({ queue: z.literal('assign') }),

@@ -22,6 +22,8 @@ import {
   LedgerChangePayload,
   PageRequest,
   QueueRequest,
+  ReadRequest,
+  type LogPage,
   RefusalsRequest,
   type FlowsReply,
   type RefusalsReply,
@@ -47,6 +49,7 @@ export type HandlerDeps = {
   provisions: Provisions;
   proofs: Proofs;
   followers: Followers;
+  readLog: ReadLog;
   tokens: Tokens;
   /** Nodes as the roster sees them, a page at a time; undefined until a roster runs here. */
   nodes: (page: PageRequest) => object | undefined;
@@ -54,6 +57,9 @@ export type HandlerDeps = {
   flows: () => FlowsSource | undefined;
   now: () => number;
 };
+
+/** What a flow's log holds from a sequence on, as much as a reply may carry. */
+export type ReadLog = (request: ReadRequest) => Promise<LogPage>;
 
 export type AuthClass = 'join' | 'signed' | 'principal' | 'node' | 'reader' | 'admin';
 export type LedgerRequest = { data: Uint8Array; caller: Principal | undefined };
@@ -116,6 +122,7 @@ export const VERBS: Readonly<Record<string, Verb>> = {
   follow: asked('reader', FollowRequest, ({ followers, directory }, body, caller) =>
     followers.follow(body, caller, directory.isRegistered(caller, 'node')),
   ),
+  read: asked('reader', ReadRequest, ({ readLog }, request) => readLog(request)),
   queue: asked('node', QueueRequest, ({ followers, directory }, body, caller) => {
     if (body.queue === 'jobs') existing(directory, body.context);
     return followers.queue(body, nodeAddress(directory, caller));

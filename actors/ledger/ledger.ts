@@ -16,7 +16,7 @@ import type { PageRequest, PrincipalRecord } from '../../schemas/ledger.ts';
 import { newContext } from './contexts.ts';
 import { openDirectory, type Directory } from './directory.ts';
 import { Followers, type ConsumerMaker } from './followers.ts';
-import { VERBS, type FlowsSource, type HandlerDeps } from './handlers.ts';
+import { VERBS, type FlowsSource, type HandlerDeps, type ReadLog } from './handlers.ts';
 import { Proofs } from './proofs.ts';
 import { Records } from './records.ts';
 import { Provisions, type Provision } from './provisions.ts';
@@ -28,6 +28,7 @@ export type LedgerOptions = {
   bus: Pick<Bus, 'kv' | 'subscribe' | 'now'>;
   issue: Issue;
   makeConsumer: ConsumerMaker;
+  readLog: ReadLog;
   /** Makes the streams of a context and the bucket of a user, before anybody is told to use them. */
   provision?: Provision;
   /** In place of what the ledger keeps: its tokens, and whether it is open. */
@@ -89,6 +90,7 @@ export async function startLedger(options: LedgerOptions): Promise<Ledger> {
     tokens,
     proofs: new Proofs(monotonicMs),
     followers: new Followers(options.makeConsumer, monotonicMs),
+    readLog: options.readLog,
     nodes: (page) => nodes?.(page),
     flows: () => flows,
     now,

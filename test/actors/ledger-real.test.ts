@@ -49,6 +49,7 @@ before(async () => {
       user: (address) => control.admin.ensureUserBucket(address),
     },
     makeConsumer: control.admin,
+    readLog: (request) => control.admin.readLog(request),
     onFault: (message) => faults.push(message),
   });
   await ledger.bootstrap(home.principal, 'home');
@@ -148,6 +149,7 @@ test('a node gets its own queues; a second start finds the buckets as they were'
     bus: { ...control, subscribe: () => ({ stop: () => undefined }) },
     issue: () => '',
     makeConsumer: control.admin,
+    readLog: (request) => control.admin.readLog(request),
   });
   assert.equal(again.directory.revision(), directory.revision());
   assert.equal(again.directory.principals().length, directory.principals().length);

@@ -453,6 +453,7 @@ test('a failing issuer is a fault of ours: the caller learns no more than that',
       throw new Error('seed SUAAA');
     },
     makeConsumer: { follower: async () => undefined, queue: async () => undefined },
+    readLog: async () => ({ entries: [], more: false }),
     onFault: (message) => faults.push(message),
   });
   const test = await startTestLedger({}, net, bus.identity);

@@ -48,6 +48,7 @@ export class TestLedger {
         follower: async (spec) => void this.followers.push(spec),
         queue: async (spec) => void this.queues.push(spec),
       },
+      readLog: async () => ({ entries: [], more: false }),
       provision: {
         context: async (context) => void this.provisioned.push(context),
         user: async (address) => void this.provisioned.push(address),

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { openNatsBus, type NatsBus } from '../../bus/nats.ts';
 import { newIdentity, type Identity } from '../../bus/identity.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
+import { ReadRequest } from '../../schemas/ledger.ts';
 import type { RealBus } from './real-bus.ts';
 
 export const CONTEXT = 'acme';
@@ -80,6 +81,7 @@ export function serveConsumers(control: NatsBus): { follows: number } {
       });
       return { stream: 'HB_FLOW', consumer };
     }
+    if (subject === 'hb.ledger.read') return control.admin.readLog(ReadRequest.parse(body));
     const { addressOf } = await import('../../bus/identity.ts');
     const address = addressOf(caller ?? '') ?? '';
     const spec =

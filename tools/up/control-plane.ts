@@ -112,6 +112,7 @@ async function startActors(
       follower: (spec) => bus.admin.follower(spec),
       queue: (spec) => bus.admin.queue(spec),
     },
+    readLog: (request) => bus.admin.readLog(request),
     onFault: alarm,
   });
   undo.push(() => ledger.stop());
