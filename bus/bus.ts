@@ -63,10 +63,13 @@ export interface FlowLog {
   follow(ref: FlowRef, from: number, onEntry: (entry: Entry) => void): Follower;
   /** The last decision of a flow, or of one kind in it; undefined when there is none. */
   lastDecision(ref: FlowRef, kind?: DecisionKind): Promise<Entry | undefined>;
-  /** Live decisions of one flow from now on: what a runner watches while it executes. */
-  watchDecisions(ref: FlowRef, onEntry: (entry: Entry) => void): Subscription;
-  /** Live decisions of all flows from now on. Control plane only. */
-  watchAllDecisions(onEntry: (entry: Entry) => void): Subscription;
+  /**
+   * Live decisions of one flow: what a runner watches while it executes. They come from where the log stood
+   * at `caughtUp` at the latest: what was before is read after that, or there may be a gap between the two.
+   */
+  watchDecisions(ref: FlowRef, onEntry: (entry: Entry) => void): Follower;
+  /** Live decisions of all flows, in the same way. Control plane only. */
+  watchAllDecisions(onEntry: (entry: Entry) => void): Follower;
   /** All decisions of one flow stored so far, in order: `read` without claims and facts. */
   readDecisions(ref: FlowRef): AsyncIterable<Entry>;
   /** The last entry of each of these kinds of every flow of a context. Control plane only. */

@@ -6,7 +6,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
-import type { Bus, Entry, Subscription } from '../bus/bus.ts';
+import type { Bus, Entry, Follower, Subscription } from '../bus/bus.ts';
 import type { FlowRef } from '../schemas/ids.ts';
 import { type Unwanted, unwantedBy } from './unwanted.ts';
 
@@ -14,7 +14,7 @@ type Listener = (unwanted: Unwanted) => void;
 
 type Watch = {
   ref: FlowRef;
-  live: Subscription;
+  live: Follower;
   listeners: Set<Listener>;
   /** The last decision seen: what is read again starts after it. */
   seen: number;
@@ -67,6 +67,8 @@ export class FlowWatches {
    */
   async look(ref: FlowRef, plan: number, listener: Listener): Promise<void> {
     const { log } = this.#bus;
+    // What is decided before its decisions are followed stands in the log by then.
+    await this.#watches.get(`${ref.context}.${ref.flow}`)?.live.caughtUp;
     const last = await log.lastDecision(ref);
     if (last === undefined || last.seq <= plan) return;
     const [cancel, end, call] = await Promise.all([

@@ -93,14 +93,17 @@ class Coord {
 
   async start(): Promise<{ stop: () => Promise<void> }> {
     const { bus, roster, directory } = this.#options;
+    const decisions = bus.log.watchAllDecisions((entry) => this.#observe(entry));
     this.#subscriptions.push(
-      bus.log.watchAllDecisions((entry) => this.#observe(entry)),
+      decisions,
       roster.onChange((node, what) => this.#rosterChanged(node, what)),
       bus.link.onChange(({ up }) => {
         if (up)
           this.#refreshAll().catch((error: unknown) => this.#alarm('reading open flows', error));
       }),
     );
+    // In this order: what is decided before they are followed is read then.
+    await decisions.caughtUp;
     await this.#refreshAll();
     const readTrack = (ref: FlowRef) => this.#read(ref);
     const consumption = await bus.queues.consume(

@@ -8,6 +8,7 @@ import {
   type Bus,
   type Entry,
   FenceLost,
+  type Follower,
   type LinkState,
   type QueueMessage,
   type Subscription,
@@ -171,11 +172,15 @@ export class FakeBus {
       await next();
       yield* this.#decisions(ref);
     }.bind(this),
-    watchDecisions: (ref: FlowRef, onEntry: (entry: Entry) => void): Subscription => {
+    watchDecisions: (ref: FlowRef, onEntry: (entry: Entry) => void): Follower => {
       const watcher = { ref, onEntry };
       this.#watchers.add(watcher);
       this.events.push('watch');
-      return { stop: () => this.#watchers.delete(watcher) };
+      return {
+        caughtUp: Promise.resolve(),
+        poke: () => undefined,
+        stop: () => this.#watchers.delete(watcher),
+      };
     },
   };
 

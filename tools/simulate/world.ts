@@ -315,6 +315,7 @@ export class World {
         follower: (spec) => bus.admin.follower(spec),
         queue: (spec) => bus.admin.queue(spec),
       },
+      readLog: (request) => bus.admin.readLog(request),
       onFault: alarm,
     });
     for (const { principal } of this.coords) await ledger.bootstrap(principal, 'control');
