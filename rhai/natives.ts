@@ -137,10 +137,17 @@ export function maskOf(value: Value): number {
 }
 
 export class NativeTable {
-  private readonly byKey = new Map<string, NativeFn[]>();
+  private readonly byKey: Map<string, readonly NativeFn[]>;
   private readonly getters = new Map<string, readonly NativeFn[]>();
-  private readonly mutating = new Set<string>();
-  private readonly names = new Set<string>();
+  private readonly mutating: Set<string>;
+  private readonly names: Set<string>;
+
+  /** Begins with what another table holds, which what is added here does not reach. */
+  constructor(base?: NativeTable) {
+    this.byKey = new Map(base?.byKey);
+    this.mutating = new Set(base?.mutating);
+    this.names = new Set(base?.names);
+  }
 
   /** The functions of a name and arity, the last registered first. */
   find(name: string, arity: number): readonly NativeFn[] {
@@ -176,9 +183,7 @@ export class NativeTable {
   add(fn: NativeFn): void {
     const key = `${fn.name}/${fn.masks.length}`;
     this.getters.clear();
-    const list = this.byKey.get(key);
-    if (list) list.unshift(fn);
-    else this.byKey.set(key, [fn]);
+    this.byKey.set(key, [fn, ...(this.byKey.get(key) ?? [])]);
     this.names.add(fn.name);
     if (fn.mutates) this.mutating.add(key);
   }

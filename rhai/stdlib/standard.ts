@@ -29,9 +29,22 @@ const FAMILIES = [
   mapFunctions,
 ];
 
+/** Made once in a process: an engine costs no more than what its host adds. */
+let core: NativeTable | undefined;
+let whole: NativeTable | undefined;
+
 export function standardLibrary(settings: Settings): NativeTable {
-  const table = new NativeTable();
-  coreFunctions(table);
-  if (settings.standardLibrary) for (const family of FAMILIES) family(table);
+  core ??= registered([coreFunctions]);
+  if (!settings.standardLibrary) return new NativeTable(core);
+  whole ??= registered(FAMILIES, core);
+  return new NativeTable(whole);
+}
+
+function registered(
+  families: readonly ((table: NativeTable) => void)[],
+  base?: NativeTable,
+): NativeTable {
+  const table = new NativeTable(base);
+  for (const family of families) family(table);
   return table;
 }
