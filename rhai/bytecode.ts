@@ -104,7 +104,6 @@ export const OP = {
   ISSHARED: 88, // r r
   CONSTCHECK: 89, // k r    assignment to a constant that may be undefined
   VARCHECK: 90, // n
-  ERROR: 91, // k
   FNREF: 92, // r k       a function pointer by name
   CALLCAP: 93, // k r r   function or site, window, destination, with the caller's scope
   IMPORTEND: 94, // n      leaves a block with n imports

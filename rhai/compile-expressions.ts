@@ -6,7 +6,7 @@
 import type { CallExpr, ClosureExpr, Expr, LogicExpr, VariableExpr } from './ast.ts';
 import { type CallSite, type FnProto, OP } from './bytecode.ts';
 import type { FnCompiler } from './compile.ts';
-import { NO_POSITION, type RhaiError } from './errors.ts';
+import { NO_POSITION } from './errors.ts';
 import { OPERATORS, type Operator } from './operators.ts';
 import { functionKey } from './parse-functions.ts';
 import { startOf } from './parse-expressions.ts';
@@ -523,9 +523,4 @@ function compileClosure(c: FnCompiler, expr: ClosureExpr, dst: number): void {
   }
   c.at(expr.pos);
   c.emit(OP.CLOSURE, dst, c.constant(proto), first, expr.externals.length);
-}
-
-/** An error that is raised when the code is reached. */
-export function compileError(c: FnCompiler, error: RhaiError): void {
-  c.emit(OP.ERROR, c.constant(error));
 }

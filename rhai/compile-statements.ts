@@ -102,8 +102,7 @@ export function compileStatement(c: FnCompiler, stmt: Stmt, dst: number): void {
       compileReturn(c, stmt);
       break;
     case 'try':
-      compileTry(c, stmt);
-      unit(c, dst);
+      compileTry(c, stmt, dst);
       break;
     case 'import':
       compileImport(c, stmt);
@@ -541,14 +540,15 @@ function compileReturn(c: FnCompiler, stmt: ReturnStmt): void {
   c.drop(mark);
 }
 
-function compileTry(c: FnCompiler, stmt: TryStmt): void {
+/** The value is the body's, of what the optimiser has left there; a handler has none. */
+function compileTry(c: FnCompiler, stmt: TryStmt, dst: number): void {
   const mark = c.next;
   const { depth } = c;
   // The caught value, and after it the error itself.
   const caught = c.take();
   c.take();
   const start = c.pc;
-  compileStatement(c, stmt.body, -1);
+  compileStatement(c, stmt.body, dst);
   const end = c.pc;
   const skip = c.jump(OP.JUMP);
   c.proto.handlers.push({ start, end, target: c.pc, register: caught });
@@ -562,6 +562,7 @@ function compileTry(c: FnCompiler, stmt: TryStmt): void {
   compileStatement(c, stmt.handler, -1);
   // A bare `throw` (or `throw ()`) in the handler throws the caught error again.
   c.proto.handlers.push({ start: handlerStart, end: c.pc, target: -1, register: caught });
+  unit(c, dst);
   c.patch(skip);
   c.depth = depth;
   c.release(mark);

@@ -307,10 +307,6 @@ export function runRare(m: MachineState, op: number, frame: Frame, pc: number): 
       if (count > m.settings.maxVariables) throw new RhaiError('ErrorTooManyVariables');
       return pc + 2;
     }
-    case OP.ERROR: {
-      const error = consts[a] as RhaiError;
-      throw new RhaiError(error.kind, error.details, error.position);
-    }
     case OP.FNREF: {
       const name = consts[b] as string;
       regs[bp + a] = new FnPtr(name, [], null, (frame.proto as FnProto).library);
