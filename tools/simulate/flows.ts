@@ -17,7 +17,15 @@ export type SimulatedScript = {
   faulty: ReadonlySet<number>;
 };
 
-type Making = { random: Random; first: number; faulty: Set<number>; heavy: boolean };
+type Making = {
+  random: Random;
+  first: number;
+  faulty: Set<number>;
+  /** Many jobs, all of them short. */
+  heavy: boolean;
+  /** Jobs that outlast leases and liveness windows. */
+  slow: boolean;
+};
 
 const completed = (job: JobState | undefined): boolean => job?.status === 'completed';
 const valueOf = (job: JobState | undefined): number => Number(job?.value ?? Number.NaN);
@@ -27,8 +35,9 @@ export function makeScript(random: Random): SimulatedScript {
   const pieces: Piece[] = [];
   let first = 0;
   const heavy = random.chance(0.06);
+  const slow = random.chance(0.15);
   for (let left = random.whole(1, 4); left > 0; left--) {
-    const piece = random.pick(PIECES)({ random, first, faulty, heavy });
+    const piece = random.pick(PIECES)({ random, first, faulty, heavy, slow });
     pieces.push(piece);
     first += piece.jobs;
   }
@@ -52,8 +61,9 @@ export function makeScript(random: Random): SimulatedScript {
 type JobOptions = { ms?: number; failures?: number; retries?: number; more?: string[] };
 
 /** The source of one job; its value is text of the script. */
-function job(random: Random, value: string, options: JobOptions = {}): string {
-  const ms = options.ms ?? Math.round(random.between(1, random.chance(0.15) ? 6000 : 400));
+function job({ random, slow }: Making, value: string, options: JobOptions = {}): string {
+  const most = slow ? 14_000 : random.chance(0.15) ? 6000 : 400;
+  const ms = options.ms ?? Math.round(random.between(1, most));
   const keys = [`cmd: "work"`, `args: [${value}, "${ms}", "${options.failures ?? 0}"]`];
   if (options.retries !== undefined) keys.push(`retries: ${options.retries}`, 'backoff: "300ms"');
   if (random.chance(0.6)) keys.push('idempotent: true');
@@ -63,7 +73,8 @@ function job(random: Random, value: string, options: JobOptions = {}): string {
 const numbers = (first: number, count: number) =>
   Array.from({ length: count }, (_, i) => first + i);
 
-function fan({ random, first, faulty, heavy }: Making): Piece {
+function fan(making: Making): Piece {
+  const { random, first, faulty, heavy } = making;
   const count = heavy ? random.whole(40, 120) : random.whole(1, 8);
   const retries = random.whole(0, 2);
   const failures = random.chance(0.3) ? random.whole(1, 3) : 0;
@@ -73,7 +84,7 @@ function fan({ random, first, faulty, heavy }: Making): Piece {
   const ms = heavy ? { ms: random.whole(1, 150) } : {};
   const source = [
     'let hs = [];',
-    `for i in 0..${count} { hs.push(${job(random, '`${i + 1}`', { failures, retries, ...ms })}); }`,
+    `for i in 0..${count} { hs.push(${job(making, '`${i + 1}`', { failures, retries, ...ms })}); }`,
   ];
   if (tries) {
     source.push(
@@ -94,13 +105,14 @@ function fan({ random, first, faulty, heavy }: Making): Piece {
   };
 }
 
-function chain({ random, first }: Making): Piece {
+function chain(making: Making): Piece {
+  const { random, first } = making;
   const count = random.whole(2, 4);
   const all = numbers(first, count);
   return {
     source: [
       'let x = 1;',
-      `for i in 0..${count} { x = ${job(random, '`${x + 1}`')}.value; }`,
+      `for i in 0..${count} { x = ${job(making, '`${x + 1}`')}.value; }`,
       'total += x;',
     ],
     jobs: count,
@@ -110,11 +122,12 @@ function chain({ random, first }: Making): Piece {
   };
 }
 
-function ordered({ random, first }: Making): Piece {
+function ordered(making: Making): Piece {
+  const { first } = making;
   return {
     source: [
-      `let a = ${job(random, '"7"')};`,
-      `let b = ${job(random, '"8"', { more: ['after: [a]'] })};`,
+      `let a = ${job(making, '"7"')};`,
+      `let b = ${job(making, '"8"', { more: ['after: [a]'] })};`,
       'total += join(b);',
     ],
     jobs: 2,
@@ -123,11 +136,12 @@ function ordered({ random, first }: Making): Piece {
   };
 }
 
-function cancelled({ random, first, faulty }: Making): Piece {
+function cancelled(making: Making): Piece {
+  const { random, first, faulty } = making;
   faulty.add(first);
   return {
     source: [
-      `let c = ${job(random, '"9"', { ms: random.whole(1, 8000) })};`,
+      `let c = ${job(making, '"9"', { ms: random.whole(1, 8000) })};`,
       random.chance(0.5) ? `sleep("${random.whole(1, 900)}ms");` : '',
       'c.cancel();',
       'let r = try_join(c);',
@@ -138,10 +152,11 @@ function cancelled({ random, first, faulty }: Making): Piece {
   };
 }
 
-function anyOf({ random, first }: Making): Piece {
+function anyOf(making: Making): Piece {
+  const { first } = making;
   return {
     source: [
-      `let two = [${job(random, '"3"')}, ${job(random, '"4"')}];`,
+      `let two = [${job(making, '"3"')}, ${job(making, '"4"')}];`,
       'try { join_any(two); } catch { }',
       'for h in two { try_join(h); }',
       'total += 3;',
@@ -151,11 +166,12 @@ function anyOf({ random, first }: Making): Piece {
   };
 }
 
-function late({ random, first, faulty }: Making): Piece {
+function late(making: Making): Piece {
+  const { random, first, faulty } = making;
   faulty.add(first);
   return {
     source: [
-      `let t = ${job(random, '"2"', { ms: random.whole(1, 4000), more: ['timeout: "900ms"'] })};`,
+      `let t = ${job(making, '"2"', { ms: random.whole(1, 4000), more: ['timeout: "900ms"'] })};`,
       'let r = try_join(t);',
       'if r.ok { total += r.value; } else { total += 1; }',
     ],
@@ -164,7 +180,8 @@ function late({ random, first, faulty }: Making): Piece {
   };
 }
 
-function slept({ random }: Making): Piece {
+function slept(making: Making): Piece {
+  const { random } = making;
   return {
     source: [`sleep("${random.whole(1, 7000)}ms");`, 'total += 11;'],
     jobs: 0,
@@ -172,7 +189,8 @@ function slept({ random }: Making): Piece {
   };
 }
 
-function kept({ random }: Making): Piece {
+function kept(making: Making): Piece {
+  const { random } = making;
   const key = `k${random.word()}`;
   return {
     source: [`kv_set("${key}", total + 1);`, `total += kv_get("${key}");`],
@@ -181,12 +199,13 @@ function kept({ random }: Making): Piece {
   };
 }
 
-function asked({ random, first }: Making): Piece {
+function asked(making: Making): Piece {
+  const { first } = making;
   return {
     source: [
       'let seen = `${random()} ${uuid()} ${now()} ${nodes(#{}).len()}`;',
       'log(seen);',
-      `let h = ${job(random, '"13"')};`,
+      `let h = ${job(making, '"13"')};`,
       'log(`${h.status} ${h.node} ${h.id}`);',
       'total += join(h);',
     ],
