@@ -134,8 +134,9 @@ function bitIndex(index: Int): number {
   return i;
 }
 
-function unavailable(base: Value, index: Value): RhaiError {
-  return new RhaiError('ErrorIndexingType', { name: `${typeName(base)} [${typeName(index)}]` });
+function unavailable(base: Value, index: Value, assigned = ''): RhaiError {
+  const name = `${typeName(base)} [${typeName(index)}]${assigned}`;
+  return new RhaiError('ErrorIndexingType', { name });
 }
 
 export function missingProperty(name: string): RhaiError {
@@ -209,7 +210,7 @@ export function setIndex(base: Value, index: Value, value: Value, settings: Sett
     return value ? orInt(base, mask) : andNot(base, mask);
   }
   void settings;
-  throw unavailable(base, index);
+  throw unavailable(base, index, ` = ${typeName(value)}`);
 }
 
 function orInt(a: Int, b: Int): Int {

@@ -278,6 +278,10 @@ export function assignChain(c: FnCompiler, stmt: AssignStmt, value: number): voi
   if (stmt.op !== '') {
     result = registers.at(-1) as number;
     read(c, last.step, last.register, result, last.key, true);
+    // A key that is missing is there from now on, whatever becomes of the operation.
+    const known = c.jump(OP.JNUNIT, result);
+    write(c, last, result, OP.BACKPROP);
+    c.patch(known);
     c.at(stmt.pos);
     c.emit(OP.OPA, operatorNumber(stmt.op), result, value);
   }

@@ -81,7 +81,10 @@ const KNOBS: Record<string, Knob> = {
   },
 };
 
-function makeEngine(given: Json, output: unknown[]): Engine {
+/** Asked every few thousand operations; true ends the case with ErrorTerminated. */
+export type Patience = (operations: number) => boolean;
+
+function makeEngine(given: Json, output: unknown[], onProgress?: Patience): Engine {
   const knobs: Knobs = { settings: {}, disabled: new Set(), operators: new Map() };
   for (const entry of list(given['engine'])) {
     const [name, ...args] = list(entry);
@@ -95,6 +98,7 @@ function makeEngine(given: Json, output: unknown[]): Engine {
     customOperators: knobs.operators,
     resolveModule: (path) => (Object.hasOwn(modules, path) ? text(modules[path]) : undefined),
     clock: () => 0,
+    onProgress,
     onPrint: (line) => output.push(['print', line]),
     onDebug: (line, at) => output.push(['debug', line, at.line, at.column]),
   });
@@ -180,14 +184,14 @@ function scopeAnswer(scope: NameScope): unknown[] {
   ]);
 }
 
-/** Runs one case of the protocol. Never throws. */
-export function runCase(given: object): Json {
+/** Runs one case of the protocol. Never throws; ends if the script does, or if the patience does. */
+export function runCase(given: object, isOver?: Patience): Json {
   const step = record(given);
   const answer: Json = 'id' in step ? { id: step['id'] } : {};
   const output: unknown[] = [];
   let session: Session | null = null;
   try {
-    session = { engine: makeEngine(step, output), scope: makeScope(step['scope']) };
+    session = { engine: makeEngine(step, output, isOver), scope: makeScope(step['scope']) };
     for (const entry of list(step['prelude'])) {
       const before = record(entry);
       try {

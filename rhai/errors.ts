@@ -109,8 +109,15 @@ export function arithmeticError(message: string): RhaiError {
   return new RhaiError('ErrorArithmetic', { name: message });
 }
 
+/** Types that these errors call by their name in the original's own language. */
+const UNMAPPED: ReadonlyMap<string, string> = new Map([
+  ['range', 'core::ops::range::Range<i64>'],
+  ['range=', 'core::ops::range::RangeInclusive<i64>'],
+]);
+
 export function mismatch(requested: string, actual: string, position = NO_POSITION): RhaiError {
-  return new RhaiError('ErrorMismatchDataType', { name: requested, second: actual }, position);
+  const second = UNMAPPED.get(actual) ?? actual;
+  return new RhaiError('ErrorMismatchDataType', { name: requested, second }, position);
 }
 
 const UNCATCHABLE = new Set<ErrorKind>([

@@ -1,7 +1,6 @@
 /**
  * Iteration of `for`: over a snapshot of arrays and blobs, over ranges, and over the iterators that
- * library functions return (`range`, `chars`, `bits`, `split`), which are opaque values of type
- * `iterator` that make a fresh iteration each time.
+ * library functions return (`range`, `chars`, `bits`), which are opaque values that make a fresh iteration each time.
  */
 import { characters } from './access.ts';
 import { RhaiError } from './errors.ts';
@@ -26,8 +25,19 @@ export class Sequence {
   }
 }
 
-export function sequence(start: () => () => Value | undefined): HostObject {
-  return new HostObject('iterator', new Sequence(start));
+/** The types of iterators, as `type_of` tells them in the original. */
+const ITERATORS = {
+  ints: 'rhai::packages::iter_basic::StepRange<i64>',
+  floats: 'rhai::packages::iter_basic::StepRange<f64>',
+  chars: 'rhai::packages::iter_basic::CharsStream',
+  bits: 'rhai::packages::iter_basic::BitRange',
+} as const;
+
+export function sequence(
+  kind: keyof typeof ITERATORS,
+  start: () => () => Value | undefined,
+): HostObject {
+  return new HostObject(ITERATORS[kind], new Sequence(start));
 }
 
 export class Iteration {
@@ -95,7 +105,7 @@ export function startIteration(value: Value): Iteration {
 
 /** `range(from, to, step)` of integers. */
 export function stepRange(from: Int, to: Int, step: Int): HostObject {
-  return sequence(() => {
+  return sequence('ints', () => {
     const last = typeof to === 'number' && typeof step === 'number' ? to + step : Number.NaN;
     if (typeof from === 'number' && Number.isSafeInteger(last)) return safeSteps(from, to, step);
     let next = BigInt(from);
@@ -124,7 +134,7 @@ function safeSteps(from: number, to: Int, step: Int): () => Value | undefined {
 
 /** `range(from, to, step)` of floats. */
 export function floatRange(from: number, to: number, step: number): HostObject {
-  return sequence(() => {
+  return sequence('floats', () => {
     let next = from;
     return () => {
       if (step > 0 ? next >= to : next <= to) return undefined;

@@ -142,10 +142,19 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
       const { callback } = frame;
       if (callback?.swallow && isCatchable(error)) {
         m.faultFrame = null;
-        stepProcess(m, null);
-        return null;
+        try {
+          stepProcess(m, null);
+          return null;
+        } catch (next) {
+          // The process's next call failed at once: that is swallowed too, or not.
+          error = asError(next);
+          continue;
+        }
       }
       popFrame(m);
+      if (callback?.wrap && error.kind === 'ErrorFunctionNotFound' && error.position.line === 0) {
+        error.position = m.position;
+      }
       if (callback?.wrap) error = wrap('ErrorInFunctionCall', callback.wrap, error, m.position);
       continue;
     }

@@ -367,8 +367,9 @@ function* mergeSort(list: readonly Value[], fn: FnPtr): Generator<Callback, Valu
       for (let k = start; k < end; k++) {
         let takeLeft = j >= end;
         if (!takeLeft && i < middle) {
-          const pair = [copyValue(from[i] as Value), copyValue(from[j] as Value)];
-          takeLeft = verdict(yield new Callback(fn, pair, undefined, null, true)) <= 0;
+          // Asked this way round, as the original does: it shows with comparers that are no order.
+          const pair = [copyValue(from[j] as Value), copyValue(from[i] as Value)];
+          takeLeft = verdict(yield new Callback(fn, pair, undefined, null, true)) >= 0;
         }
         to[k] = (takeLeft ? from[i++] : from[j++]) as Value;
       }

@@ -89,7 +89,7 @@ export function blobFunctions(t: NativeTable): void {
   property(t, 'len', 'B', (b) => bytes(b).length);
   property(t, 'is_empty', 'B', (b) => bytes(b).length === 0);
   t.def('contains', 'Bi', ([b, value]) => bytes(b).includes(toByte(value)));
-  t.def('get', '!Bi', ([b, index]) => bytes(b)[clamp(bytes(b).length, index as Int, 0)[0]] ?? 0);
+  t.def('get', 'Bi', ([b, index]) => bytes(b)[clamp(bytes(b).length, index as Int, 0)[0]] ?? 0);
   t.def('set', '!Bii', ([b, index, value]) => {
     const [i] = clamp(bytes(b).length, index as Int, 0);
     if (i < bytes(b).length) own(b)[i] = toByte(value);

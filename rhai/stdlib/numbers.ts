@@ -190,7 +190,7 @@ function bitSequence(value: Int, bit: Int, bits: Int): Value {
   const from = indexIn(64, bit);
   if (from < 0) throw bitBounds(bit);
   const count = bits < 0 ? 0 : Math.min(Number(bits), 64 - from);
-  return sequence(() => {
+  return sequence('bits', () => {
     let rest = BigInt(shiftRight(value, from));
     let left = count;
     return () => {

@@ -172,7 +172,7 @@ function splitAt(text: string, index: Int): RArray {
 }
 
 function chars(text: string, start: Int, count: Int): Value {
-  return sequence(() => {
+  return sequence('chars', () => {
     const list = characters(part(text, start, count));
     let i = 0;
     return () => (i < list.length ? makeChar(list[i++] as string) : undefined);

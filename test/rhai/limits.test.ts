@@ -1,8 +1,11 @@
 /** Limits: each has its own error, and none depends on the host's stack. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { runCase } from '../../rhai/conformance.ts';
 import { Engine, RhaiError, type Settings } from '../../rhai/engine.ts';
 import { typeName } from '../../rhai/values.ts';
+
+const TERMINATED = { error: 'ErrorTerminated', message: '', pos: [1, 6] };
 
 function run(script: string, settings: Partial<Settings> = {}): string {
   try {
@@ -41,6 +44,15 @@ test('limits - the host can end a script while it runs', () => {
   const settings = { onProgress: () => ++asked > 3 };
   assert.equal(run('loop {}', settings), 'ErrorTerminated');
   assert.equal(asked, 4);
+});
+
+test('limits - a case of the protocol ends when the patience with it does', () => {
+  let asked = 0;
+  const isOver = (): boolean => ++asked > 3;
+  const answer = runCase({ id: 7, mode: 'eval', script: 'loop {}' }, isOver);
+  assert.deepEqual({ ...answer, message: '' }, { ...TERMINATED, id: 7 });
+  const caught = runCase({ mode: 'eval', script: 'loop { try { loop {} } catch {} }' }, () => true);
+  assert.equal((caught as Record<string, unknown>)['error'], 'ErrorTerminated');
 });
 
 test('limits - nesting is refused before the stack of the host is', () => {
