@@ -176,6 +176,8 @@ export class FnProto {
   registers = 1;
   /** Triples of code position, line, column, ascending. */
   positions: number[] = [];
+  /** Where the bracket of an index stands, by code position. */
+  readonly brackets = new Map<number, Position>();
   handlers: Handler[] = [];
   variables: VariableInfo[] = [];
   /** Code positions where a statement begins, with the line: for the debugger. */

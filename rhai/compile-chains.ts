@@ -106,6 +106,7 @@ function read(
     c.emit(ref ? OP.REFPROP : OP.GETPROP, to, from, c.constant(step.name));
   } else if (step.kind === 'index') {
     c.at(step.pos);
+    c.proto.brackets.set(c.pc, step.opPos);
     c.emit(ref ? OP.REFIDX : OP.GETIDX, to, from, key);
   }
 }
@@ -114,7 +115,10 @@ function write(c: FnCompiler, via: Via, value: number, op: number = OP.SETPROP):
   const { step, register, key } = via;
   c.at(step.pos);
   if (step.kind === 'property') c.emit(op, register, c.constant(step.name), value);
-  else c.emit(OP.SETIDX, register, key, value);
+  else if (step.kind === 'index') {
+    c.proto.brackets.set(c.pc, step.opPos);
+    c.emit(OP.SETIDX, register, key, value);
+  }
 }
 
 /** Sends a changed value back up the path and into the variable. */

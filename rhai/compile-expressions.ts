@@ -383,7 +383,7 @@ function compileCall(c: FnCompiler, expr: CallExpr, dst: number): void {
     compileQualified(c, expr, dst);
     return;
   }
-  if (!expr.operator && (!expr.capture || expr.name === 'call')) {
+  if (!expr.operator && !expr.capture) {
     if (compileKeyword(c, expr, dst)) return;
   }
   const argc = expr.args.length;

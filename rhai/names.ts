@@ -3,7 +3,7 @@
  * capture calls and the debugger.
  */
 import { type CallSite, FnProto, OP, positionAt, type VariableInfo } from './bytecode.ts';
-import { callSite } from './calls.ts';
+import { callOperation, callSite, scriptTarget } from './calls.ts';
 import { mismatch, RhaiError } from './errors.ts';
 import { enterCode, enterFunction, freeWindow } from './frames.ts';
 import { moduleVariable } from './modules.ts';
@@ -151,14 +151,28 @@ function importModule(m: MachineState, frame: Frame, pc: number): number {
   return -1;
 }
 
-/** `f!(…)`: the function sees and changes the caller's variables. */
+/** What sees no scope is called as ever. */
+function callWithoutScope(m: MachineState, site: CallSite, window: number, dst: number): boolean {
+  if (site.name !== 'call' || site.argc === 0) return callSite(m, site, window, dst);
+  return callOperation(m, site.argc - 1, window, dst, false);
+}
+
+/** `f!(…)` and `call!(f, …)`: the function sees and changes the caller's variables. */
 function captureCall(m: MachineState, frame: Frame, pc: number): number {
   const { code, consts } = frame.proto as FnProto;
-  const target = consts[code[pc + 1] as number] as FnProto | CallSite;
-  const window = frame.bp + (code[pc + 2] as number);
+  let target = consts[code[pc + 1] as number] as FnProto | CallSite;
+  let window = frame.bp + (code[pc + 2] as number);
   const dst = frame.bp + (code[pc + 3] as number);
   frame.pc = pc + 4;
-  if (!(target instanceof FnProto)) return callSite(m, target, window, dst) ? pc + 4 : -1;
+  if (!(target instanceof FnProto)) {
+    const fn = target.name === 'call' ? (m.regs[window + 1] as Value) : null;
+    const plain = fn instanceof FnPtr && fn.curry.length === 0;
+    const pointed = plain ? scriptTarget(m, fn, target.argc - 1, undefined) : null;
+    if (pointed === null) return callWithoutScope(m, target, window, dst) ? pc + 4 : -1;
+    // Its arguments lie behind the pointer.
+    target = pointed;
+    window += 1;
+  }
   m.regs[window] = undefined as unknown as Value;
   if (target.empty) {
     m.regs[dst] = null;

@@ -160,7 +160,9 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
     }
     const pc = pcOf(m, frame);
     if (error.position.line === 0 && !isUnplaced(error, frame.proto.code[pc] ?? 0)) {
-      error.position = positionAt(frame.proto, pc);
+      // What cannot be indexed at all is told at the bracket, other faults at the index.
+      const bracket = error.kind === 'ErrorIndexingType' ? frame.proto.brackets.get(pc) : undefined;
+      error.position = bracket ?? positionAt(frame.proto, pc);
     }
     const replaced = handle(m, frame, pc, error);
     if (replaced === null) return null;
