@@ -1,5 +1,6 @@
 /** The noop SAL: whatever it is given, nothing happens and unit comes back, also when it is undone. */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { test } from 'node:test';
 import { Registry, type SalContext } from '../../sal/driver.ts';
 import { noopFamily } from '../../sal/noop.ts';
@@ -28,4 +29,13 @@ test('noop - what is no map is named as a bad argument', () => {
 
 test('noop - is always there, under a capability of its own', async () => {
   assert.deepEqual(await registry.offers(), ['noop']);
+});
+
+test('noop - who listens learns when one begins', async () => {
+  const seen: unknown[] = [];
+  const listen = (message: unknown): void => void seen.push(message);
+  subscribe('herobus:noop', listen);
+  await registry.operation('noop.run').bind({}).run(context);
+  unsubscribe('herobus:noop', listen);
+  assert.deepEqual(seen, [{ jobId: 'flow.0' }]);
 });
