@@ -17,7 +17,7 @@ export function newFlow(context = CONTEXT): FlowRef {
 export const newIncarnation = () => randomBytes(8).toString('hex');
 
 /** Waits until the condition holds; the deadline is for tests that fail, not a wait of its own. */
-export async function until(condition: () => boolean, what: string, deadlineMs = 15_000) {
+export async function until(condition: () => boolean, what: string, deadlineMs = 45_000) {
   const end = performance.now() + deadlineMs;
   while (!condition()) {
     if (performance.now() > end) throw new Error(`never came true: ${what}`);
