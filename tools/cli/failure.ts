@@ -3,7 +3,15 @@
  * code. Commands throw; they never print their own failure.
  */
 import { type Command, CommanderError } from 'commander';
-import { type ErrorRecord, errorRecord, HeroError, shownError } from '../../schemas/errors.ts';
+import {
+  ERROR_CODES,
+  type ErrorCode,
+  type ErrorRecord,
+  errorRecord,
+  HeroError,
+  rootCause,
+  shownError,
+} from '../../schemas/errors.ts';
 import type { FlowStatus } from '../../schemas/flow.ts';
 import { addressText } from '../../schemas/ids.ts';
 import { printJson } from './output.ts';
@@ -84,6 +92,12 @@ export function errorLines(error: ErrorRecord): string[] {
     );
   }
   return lines;
+}
+
+/** What the reader of a refusal can do, by its root cause. */
+export function refusalAdvice(error: ErrorRecord): string[] {
+  const { code } = rootCause(error);
+  return Object.hasOwn(ERROR_CODES, code) ? [`fix: ${ERROR_CODES[code as ErrorCode].fix}`] : [];
 }
 
 /** Says the failure on stderr, or as one JSON value on stdout, and returns the exit code. */

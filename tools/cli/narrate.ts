@@ -11,7 +11,7 @@ import { type ErrorRecord, rootCause } from '../../schemas/errors.ts';
 import { NodesReply, type RosterNode } from '../../schemas/node.ts';
 import type { Flow, FlowStatus } from '../../schemas/flow.ts';
 import type { LogLines } from '../../schemas/job.ts';
-import { errorLines } from './failure.ts';
+import { errorLines, refusalAdvice } from './failure.ts';
 import { durationText, screen } from './output.ts';
 import { type Mood, type Progress, type Screen, visible } from './screen.ts';
 import type { Session } from './session.ts';
@@ -296,6 +296,9 @@ export function summary(flow: Flow): string[] {
   const first = told(flow.status, `${flow.flow}${after}${jobs}`);
   const mood = SUMMARY_MOODS[flow.status];
   const lines = [`${screen.paint(first.slice(0, LABEL), mood)}${first.slice(LABEL)}`];
-  if (flow.error !== null) lines.push(...errorLines(flow.error).map((line) => `  ${line}`));
+  if (flow.error !== null) {
+    const advice = flow.status === 'refused' ? refusalAdvice(flow.error) : [];
+    lines.push(...[...errorLines(flow.error), ...advice].map((line) => `  ${line}`));
+  }
   return lines;
 }

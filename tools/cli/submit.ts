@@ -7,7 +7,7 @@ import { emptyFlow, type FlowState } from '../../actors/flow/fold.ts';
 import type { ErrorRecord } from '../../schemas/errors.ts';
 import type { Flow } from '../../schemas/flow.ts';
 import type { FlowRef } from '../../schemas/ids.ts';
-import { asError, errorLines, EXIT, exitCodeOf, exitCodeOfFlow } from './failure.ts';
+import { asError, errorLines, EXIT, exitCodeOf, exitCodeOfFlow, refusalAdvice } from './failure.ts';
 import { flowObject } from './flow-view.ts';
 import { Narrator, NodeNames, summary, told } from './narrate.ts';
 import { print, printJson, say, valueText } from './output.ts';
@@ -178,7 +178,7 @@ function tell(
 
 function tellRefused(object: Flow, error: ErrorRecord, json: boolean): number {
   const refused: Flow = { ...object, status: 'refused', error, value: null, jobs: [] };
-  say(told('refused', errorLines(error).join('\n')));
+  say(told('refused', [...errorLines(error), ...refusalAdvice(error)].join('\n  ')));
   if (json) printJson('flow', refused);
   const code = exitCodeOf(error.code);
   return code === EXIT.failed ? EXIT.refused : code;
