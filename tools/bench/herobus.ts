@@ -33,8 +33,8 @@ export type HerobusOptions = {
   /** As `up --runners`; the product's default when it is left out. */
   runners?: string;
   env?: Record<string, string>;
-  /** Arguments for Node itself, such as those of its profiler. */
-  nodeArgs?: string[];
+  /** Options of Node itself, for all processes of the node. */
+  nodeOptions?: string[];
 };
 
 type End = { status: string; error: { code: string; message: string } | null };
@@ -65,11 +65,11 @@ export class Herobus {
     const home = await workspace.subfolder(`${options.name}-home`);
     const data = await workspace.subfolder(`${options.name}-data`);
     const { file } = await findServerBinary();
+    const { nodeOptions = [] } = options;
     const child = workspace.spawn(
       options.name,
       process.execPath,
       [
-        ...(options.nodeArgs ?? []),
         program,
         '--home',
         home,
@@ -80,7 +80,10 @@ export class Herobus {
         `--durability=${options.durability}`,
         ...(options.runners === undefined ? [] : [`--runners=${options.runners}`]),
       ],
-      { pipeStdout: true, env: { HEROBUS_NATS_SERVER: file, ...options.env } },
+      {
+        pipeStdout: true,
+        env: { HEROBUS_NATS_SERVER: file, NODE_OPTIONS: nodeOptions.join(' '), ...options.env },
+      },
     );
     const server = await child.until(readyServer(child), READY_WITHIN_MS);
     const { identity } = await loadOrMakeKey(home);

@@ -13,12 +13,13 @@
  * Ratios are medians of interleaved rounds, ours by theirs: of throughputs more than 1 means that herobus is
  * faster, of times (`dispatch_p50_vs_raw`, `restate_p50`) less than 1 does. A peer that cannot be had leaves null.
  */
+import { resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { countFsyncs } from './fsyncs.ts';
 import type { Sample } from './measure.ts';
 import { missingRow, ratiosOf, type Row, row, table } from './report.ts';
 import { interleave } from './rounds.ts';
-import { type Sizes, WORKLOADS, type Workload } from './workloads.ts';
+import { type Settings, WORKLOADS, type Workload } from './workloads.ts';
 import { Workspace } from './workspace.ts';
 
 const USAGE = `npm run bench -- jobs [options]
@@ -28,10 +29,16 @@ const USAGE = `npm run bench -- jobs [options]
   --seconds N    length of each open loop (5)
   --steps N      three-step scripts in a round (500)
   --slots N      operations a node has under way (the product's default)
+  --profile DIR  the node's processes leave their processor profiles there (which slows them)
   --only a,b     workloads: ${WORKLOADS.map(({ name }) => name).join(', ')}
   --json         the last line on stdout is one JSON value`;
 
-type Options = { rounds: number; json: boolean; workloads: readonly Workload[]; sizes: Sizes };
+type Options = {
+  rounds: number;
+  json: boolean;
+  workloads: readonly Workload[];
+  settings: Settings;
+};
 
 export async function run(argv: string[]): Promise<number> {
   let options: Options;
@@ -64,6 +71,7 @@ function optionsOf(argv: string[]): Options {
       seconds: { type: 'string', default: '5' },
       steps: { type: 'string', default: '500' },
       slots: { type: 'string' },
+      profile: { type: 'string' },
       only: { type: 'string' },
       json: { type: 'boolean', default: false },
     },
@@ -75,12 +83,13 @@ function optionsOf(argv: string[]): Options {
     rounds: count(values.rounds, '--rounds'),
     json: values.json,
     workloads: WORKLOADS.filter(({ name }) => only?.includes(name) ?? true),
-    sizes: {
+    settings: {
       jobs: count(values.jobs, '--jobs'),
       deploys: count(values.deploys ?? values.jobs, '--deploys'),
       seconds: count(values.seconds, '--seconds'),
       steps: count(values.steps, '--steps'),
       slots: values.slots === undefined ? undefined : count(values.slots, '--slots'),
+      profiles: values.profile === undefined ? undefined : resolve(values.profile),
     },
   };
 }
@@ -91,10 +100,10 @@ function count(text: string, option: string): number {
 }
 
 /** A workspace for each workload: nothing of one disturbs the next. */
-async function measure({ name, prepare }: Workload, { sizes, rounds }: Options): Promise<Row[]> {
+async function measure({ name, prepare }: Workload, { settings, rounds }: Options): Promise<Row[]> {
   return Workspace.use(async (workspace) => {
     console.error(`bench: ${name}: starting`);
-    const { contestants, missing } = await prepare(workspace, sizes);
+    const { contestants, missing } = await prepare(workspace, settings);
     const fsyncs = new Map<string, number | undefined>();
     for (const { system, pids, warmUp } of contestants) {
       fsyncs.set(system, await countFsyncs(workspace, pids, warmUp));

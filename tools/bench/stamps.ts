@@ -5,10 +5,12 @@ import { join } from 'node:path';
 /** Probes write every 200 ms. */
 const SETTLE_MS = 500;
 
-/** The environment that loads a probe into every Node process below. */
-export function probeEnv(folder: string): Record<string, string> {
-  const probe = new URL('./probe.ts', import.meta.url).href;
-  return { NODE_OPTIONS: `--import ${probe}`, HEROBUS_BENCH_STAMPS: folder };
+/** What loads a probe into every Node process of a node. */
+export function probe(folder: string): { nodeOptions: string[]; env: Record<string, string> } {
+  return {
+    nodeOptions: ['--import', new URL('./probe.ts', import.meta.url).href],
+    env: { HEROBUS_BENCH_STAMPS: folder },
+  };
 }
 
 /** Milliseconds from publish to begin of the first jobs of these flows; a message sent again counts from its first. */

@@ -11,10 +11,10 @@ import { IN_FLIGHT, Raw } from './peers/raw.ts';
 import { Restate } from './peers/restate.ts';
 import type { Contestant } from './rounds.ts';
 import { FAN, manyJobs, ONE_JOB, THREE_STEPS } from './scripts.ts';
-import { dispatchTimes, probeEnv } from './stamps.ts';
+import { dispatchTimes, probe } from './stamps.ts';
 import type { Workspace } from './workspace.ts';
 
-export type Sizes = {
+export type Settings = {
   /** Jobs of one script. */
   jobs: number;
   /** Separate deployments. */
@@ -25,11 +25,13 @@ export type Sizes = {
   steps: number;
   /** Operations a runner has under way; undefined: the product's own default. */
   slots: number | undefined;
+  /** Where the node's processes leave their processor profiles; undefined: they make none. */
+  profiles: string | undefined;
 };
 
 export type Workload = {
   name: string;
-  prepare: (workspace: Workspace, sizes: Sizes) => Promise<Prepared>;
+  prepare: (workspace: Workspace, sizes: Settings) => Promise<Prepared>;
 };
 export type Prepared = { contestants: Contestant[]; missing: { system: string; why: string }[] };
 
@@ -48,9 +50,10 @@ export const WORKLOADS: readonly Workload[] = [
 ];
 
 /** One script that spawns all jobs, from the publish of its signed deployment to its end; peers add in bulk. */
-async function prepareJobs(workspace: Workspace, { jobs, slots }: Sizes): Promise<Prepared> {
+async function prepareJobs(workspace: Workspace, settings: Settings): Promise<Prepared> {
+  const { jobs } = settings;
   const ours = (['fsync', 'relaxed'] as const).map(async (durability) => {
-    const herobus = await start(workspace, { name: `jobs-${durability}`, durability }, slots);
+    const herobus = await start(workspace, { name: `jobs-${durability}`, durability }, settings);
     const measure = async (): Promise<Sample> => {
       const sealed = herobus.seal(manyJobs(jobs));
       const { seconds, cpuSeconds } = await timed(herobus.pids, () => herobus.run(sealed));
@@ -71,9 +74,10 @@ async function prepareJobs(workspace: Workspace, { jobs, slots }: Sizes): Promis
 }
 
 /** Deployments sealed beforehand, published with a bounded number of acknowledgements out, to the last end. */
-async function prepareDeploys(workspace: Workspace, { deploys, slots }: Sizes): Promise<Prepared> {
+async function prepareDeploys(workspace: Workspace, settings: Settings): Promise<Prepared> {
+  const { deploys } = settings;
   const options = { name: 'deploys', durability: 'fsync' } as const;
-  const herobus = await start(workspace, options, slots);
+  const herobus = await start(workspace, options, settings);
   const sealAll = (count: number): Sealed[] =>
     Array.from({ length: count }, () => herobus.seal(ONE_JOB));
   const publishAll = async (sealed: readonly Sealed[]): Promise<void> => {
@@ -106,11 +110,12 @@ async function prepareDeploys(workspace: Workspace, { deploys, slots }: Sizes): 
 
 /** Deployments at a fixed rate, whatever becomes of those before. */
 function prepareRate(rate: number) {
-  return async (workspace: Workspace, { seconds, slots }: Sizes): Promise<Prepared> => {
+  return async (workspace: Workspace, settings: Settings): Promise<Prepared> => {
+    const { seconds } = settings;
     const folder = await workspace.subfolder(`stamps-${rate}`);
     const name = `rate-${rate}`;
-    const options = { name, durability: 'fsync', env: probeEnv(folder) } as const;
-    const herobus = await start(workspace, options, slots);
+    const options = { name, durability: 'fsync', ...probe(folder) } as const;
+    const herobus = await start(workspace, options, settings);
     const load = async (count: number): Promise<Sample> => {
       const sealed = Array.from({ length: count }, () => herobus.seal(ONE_JOB));
       const tookMs: number[] = [];
@@ -156,8 +161,8 @@ function prepareRate(rate: number) {
 }
 
 /** One job, a hundred after it, one after them: what the depth of a flow costs. */
-async function prepareFan(workspace: Workspace, { slots }: Sizes): Promise<Prepared> {
-  const herobus = await start(workspace, { name: 'fan', durability: 'fsync' }, slots);
+async function prepareFan(workspace: Workspace, settings: Settings): Promise<Prepared> {
+  const herobus = await start(workspace, { name: 'fan', durability: 'fsync' }, settings);
   const once = async (): Promise<Sample> => {
     const took: number[] = [];
     for (let i = 0; i < 5; i++) {
@@ -173,8 +178,9 @@ async function prepareFan(workspace: Workspace, { slots }: Sizes): Promise<Prepa
 }
 
 /** Three durable steps, one after the other: by itself, and many at a time. */
-async function prepareSteps(workspace: Workspace, { steps, slots }: Sizes): Promise<Prepared> {
-  const herobus = await start(workspace, { name: 'steps', durability: 'fsync' }, slots);
+async function prepareSteps(workspace: Workspace, settings: Settings): Promise<Prepared> {
+  const { steps } = settings;
+  const herobus = await start(workspace, { name: 'steps', durability: 'fsync' }, settings);
   const alone = Math.max(5, Math.round(steps / 10));
   const latency = async (): Promise<number> => {
     const took: number[] = [];
@@ -214,10 +220,15 @@ async function prepareSteps(workspace: Workspace, { steps, slots }: Sizes): Prom
 function start(
   workspace: Workspace,
   options: Omit<HerobusOptions, 'runners'>,
-  slots: number | undefined,
+  { slots, profiles }: Settings,
 ): Promise<Herobus> {
+  const nodeOptions = [
+    ...(options.nodeOptions ?? []),
+    ...(profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`]),
+  ];
   return Herobus.start(workspace, {
     ...options,
+    nodeOptions,
     ...(slots === undefined ? {} : { runners: `sal=${slots}` }),
   });
 }
