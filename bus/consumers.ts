@@ -6,6 +6,7 @@
  */
 import type { NatsConnection } from '@nats-io/transport-node';
 import { callApi } from './jetstream.ts';
+import { isJobsStream } from './subjects.ts';
 
 export type FollowerSpec = {
   stream: string;
@@ -22,8 +23,11 @@ export type FollowerSpec = {
 export type QueueSpec = { stream: string; consumer: string; filter: string };
 
 const API_TIMEOUT_MS = 5_000;
-/** Longer than any claim takes; who works longer says so (`working`) or has acked already. */
-export const ACK_WAIT_MS = 30_000;
+/**
+ * Longer than the work for one message takes; who works longer says so (`working`) or has acked already.
+ * A pack is claimed at once or handed back, so what was sent to a runner that just died comes again soon.
+ */
+export const ackWaitMs = (stream: string): number => (isJobsStream(stream) ? 8_000 : 30_000);
 const MS_TO_NS = 1_000_000;
 /** The pulls of one node decide how much it holds; this only has to be no smaller. */
 const ACK_PENDING_MAX = 65_536;
@@ -50,7 +54,7 @@ export async function makeQueueConsumer(nats: NatsConnection, spec: QueueSpec): 
   await create(nats, spec.stream, spec.consumer, [spec.filter], {
     durable_name: spec.consumer,
     ack_policy: 'explicit',
-    ack_wait: ACK_WAIT_MS * MS_TO_NS,
+    ack_wait: ackWaitMs(spec.stream) * MS_TO_NS,
     max_deliver: -1,
     max_ack_pending: ACK_PENDING_MAX,
     deliver_policy: 'all',

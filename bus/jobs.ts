@@ -14,7 +14,7 @@ import { HeroError, ensureError } from '../schemas/errors.ts';
 import { backoffMs } from './backoff.ts';
 import type { Appended, Consumption, Link, QueueMessage } from './bus.ts';
 import type { BusClock } from './clock.ts';
-import { ACK_WAIT_MS } from './consumers.ts';
+import { ackWaitMs } from './consumers.ts';
 import { deliveryOf, HEADER, inboxPrefixOf, publishAcked, ServerRefusal } from './jetstream.ts';
 
 export type ConsumeOptions = {
@@ -49,7 +49,8 @@ export async function consumeQueue(options: ConsumeOptions): Promise<Consumption
   const pulls = new Set<Pull>();
 
   const take = (message: Msg) => {
-    const run = handleOne(options, state.unsettled, message, refill).finally(() =>
+    const { stream } = state.target;
+    const run = handleOne(options, stream, state.unsettled, message, refill).finally(() =>
       handlers.delete(run),
     );
     handlers.add(run);
@@ -173,6 +174,7 @@ function startPull(
 
 async function handleOne(
   options: ConsumeOptions,
+  stream: string,
   unsettled: Set<string>,
   message: Msg,
   refill: () => void,
@@ -199,7 +201,7 @@ async function handleOne(
   // What is never settled is delivered again by then, to whoever pulls first: it holds no slot here.
   const arm = () => {
     clearTimeout(forget);
-    forget = setTimeout(release, ACK_WAIT_MS);
+    forget = setTimeout(release, ackWaitMs(stream));
     forget.unref();
   };
   unsettled.add(reply);

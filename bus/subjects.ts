@@ -64,6 +64,8 @@ export const streams = {
   blobs: (context: ContextName) => `HB_BLOBS_${context}`,
 } as const;
 
+export const isJobsStream = (stream: string): boolean => stream.startsWith('JOBS_');
+
 /** Names of the work-queue consumers: exact names are what credentials can bound (reference: bus facts). */
 export const consumers = {
   deploy: 'coord',
