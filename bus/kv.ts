@@ -19,7 +19,8 @@ import {
   type Headers,
   type Stored,
 } from './jetstream.ts';
-import { bucketCopies, bucketStream } from './streams.ts';
+import { gatheredPublisher } from './gathered.ts';
+import { bucketCopies, bucketStream, isGathered } from './streams.ts';
 
 const TIMEOUT_MS = 5_000;
 const TRIES_MAX = 6;
@@ -78,13 +79,22 @@ export function openKv(options: KvOptions): Kv {
   const last = (key: string) => readLast(nats, stream, subjectOf(key), TIMEOUT_MS);
   const value = (data: unknown) => Buffer.from(JSON.stringify(data ?? null));
   const writeTo = (key: string, change: Write) => write(options, stream, subjectOf(key), change);
+  const gathered = gatheredPublisher({
+    nats,
+    ordered: true,
+    alone: ({ subject, data, headers }) => write(options, stream, subject, { data, headers }),
+  });
+  const set = (key: string, data: Uint8Array, headers: Headers = {}): Promise<number> =>
+    isGathered(bucket)
+      ? gathered.publish({ subject: subjectOf(key), data, headers })
+      : writeTo(key, { data, headers });
   return {
     get: async (key) => {
       const stored = await last(key);
       return stored === undefined ? undefined : toEntry(key, stored);
     },
     revision: async (key) => (await last(key))?.seq ?? 0,
-    put: (key, data) => writeTo(key, { data: value(data) }),
+    put: (key, data) => set(key, value(data)),
     create: async (key, data) => {
       try {
         return await writeTo(key, { data: value(data), expected: 0 });
@@ -97,11 +107,9 @@ export function openKv(options: KvOptions): Kv {
     },
     update: (key, data, revision) => writeTo(key, { data: value(data), expected: revision }),
     delete: async (key, revision) => {
-      await writeTo(key, {
-        data: NO_DATA,
-        headers: { [HEADER.operation]: 'DEL' },
-        ...(revision === undefined ? {} : { expected: revision }),
-      });
+      const headers = { [HEADER.operation]: 'DEL' };
+      if (revision === undefined) await set(key, NO_DATA, headers);
+      else await writeTo(key, { data: NO_DATA, headers, expected: revision });
     },
     list: async (prefix = '') => {
       const keys: string[] = [];

@@ -25,6 +25,9 @@ export const PRIVATE_BUCKETS = [
   'open_flows',
 ] as const;
 
+/** Buckets whose unfenced writes travel together: flows come and go by the hundred a second. */
+export const isGathered = (bucket: string) => bucket === 'open_flows';
+
 export const isPrivate = (bucket: string) => PRIVATE_BUCKETS.some((name) => name === bucket);
 
 /** Written by the control plane, read by nodes and users. */
@@ -58,6 +61,14 @@ function common(durability: Durability): Settings {
     discard: 'new',
   };
 }
+
+/**
+ * For what only wakes or only tells: an acknowledgement waits for no disk. The log knows what a queue was
+ * for, and who sent a message that is lost sends it again (script-host.ts `review`, coord.machine.ts `DUE`).
+ * The server offers this to streams of one replica alone.
+ */
+const hints = (durability: Durability): Settings =>
+  durability === 'replicated' ? {} : { persist_mode: 'async' };
 
 /** The streams that every bus has. */
 export function busStreams(durability: Durability): Definition[] {
@@ -95,6 +106,7 @@ export function busStreams(durability: Durability): Definition[] {
       name: streams.assign,
       subjects: [subjects.assignAll],
       retention: 'workqueue',
+      ...hints(durability),
       // A wake says "look at the log": the last one for a flow and node is as good as all.
       max_age: DAY_NS,
     },
@@ -108,7 +120,7 @@ export function busStreams(durability: Durability): Definition[] {
       allow_direct: true,
       max_consumers: FLOW_CONSUMERS_MAX,
       // Output lines are not decisions: losing the last ones with the power costs no correctness.
-      ...(durability === 'replicated' ? {} : { persist_mode: 'async' }),
+      ...hints(durability),
     },
   ];
 }
@@ -122,6 +134,7 @@ export function contextStreams(context: ContextName, durability: Durability): De
       name: streams.jobs(context),
       subjects: [subjects.jobsOf(context)],
       retention: 'workqueue',
+      ...hints(durability),
       max_consumers: FLOW_CONSUMERS_MAX,
       max_age: 7 * DAY_NS,
     },
@@ -145,6 +158,7 @@ export function bucketDefinition(bucket: string, durability: Durability, history
     subjects: [`$KV.${bucket}.>`],
     max_msgs_per_subject: history,
     allow_direct: true,
+    ...(isGathered(bucket) ? { allow_atomic: true } : {}),
     allow_rollup_hdrs: true,
     deny_delete: true,
     duplicate_window: 120 * 1e9,
