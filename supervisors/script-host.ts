@@ -103,6 +103,16 @@ export class ScriptHost {
     this.#follower.poke();
   }
 
+  /** The link was away: what was missed is read, and packs nobody has claimed are sent again. */
+  reconnected(): void {
+    // A server that was killed may have lost what waited in a queue: a queue only wakes.
+    for (const id of this.#work.packs) {
+      if (this.#state.packs[id]?.state === 'queued') this.#published.delete(id);
+    }
+    this.#follower.poke();
+    this.look();
+  }
+
   /** Something outside the log changed (the roster, a lease): look again. */
   look(): void {
     this.#deps.tell({ type: 'FACTS' });

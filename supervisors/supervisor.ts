@@ -103,7 +103,7 @@ class Supervisor implements RunningSupervisor {
       bus.link.onChange(({ up }) => {
         if (!up) return;
         this.#registry.restartListening();
-        for (const { script } of this.#hosted.values()) script.poke();
+        for (const { script } of this.#hosted.values()) script.reconnected();
       }),
     );
     this.#every(BEAT_MS, () => this.#beat());

@@ -98,8 +98,11 @@ class Coord {
       decisions,
       roster.onChange((node, what) => this.#rosterChanged(node, what)),
       bus.link.onChange(({ up }) => {
-        if (up)
-          this.#refreshAll().catch((error: unknown) => this.#alarm('reading open flows', error));
+        if (!up) return;
+        this.#refreshAll().then(
+          () => this.#wakeUndecided(),
+          (error: unknown) => this.#alarm('reading open flows', error),
+        );
       }),
     );
     // In this order: what is decided before they are followed is read then.
@@ -225,6 +228,14 @@ class Coord {
     } else if (node.liveness === 'live' && node.inc !== wokenInc) {
       actor.send({ type: 'NODE_BACK', node: term.node });
     }
+  }
+
+  /** A server that was killed may have lost what waited in a queue: wakes nobody has answered go again. */
+  #wakeUndecided(): void {
+    for (const flow of this.#flows.values()) {
+      if (flow.track.term?.decided === false) flow.wokenInc = '';
+    }
+    this.#reviewAll();
   }
 
   /** No state waits without a wake: now and then every flow is held against the roster. */

@@ -47,6 +47,8 @@ export const NO_FAULTS: ServerFaults = { lostAck: 0, lostReply: 0, lostCopy: 0, 
 type Interest = { session: Session; sid: number; subject: string };
 type Published = Message & { reply: string };
 
+/** A killed server loses less; one that loses its power more. */
+const UNWRITTEN_MS = 1000;
 const EMPTY = new Uint8Array(0);
 const NO_FIELDS: Fields = new Map();
 const NOT_FOUND = { code: 404, err_code: 10059, description: 'stream not found' };
@@ -92,6 +94,8 @@ export class SimulatedServer {
     this.#wild = [];
     this.#batches.clear();
     this.#busyUntilMs.clear();
+    const writtenUntilMs = Math.floor(this.#options.wallMs()) - UNWRITTEN_MS;
+    for (const stream of this.#streams.values()) stream.loseUnwritten(writtenUntilMs);
     for (const [name, consumer] of this.#consumers) {
       if (consumer.config.inMemory) this.#consumers.delete(name);
       else consumer.serverRestarted();

@@ -4,7 +4,8 @@
  *   S1 a fence lets a message in only where the last message under its filter is the one expected (10071);
  *   S2 the messages of a batch are stored together or not at all;
  *   S3 a message id within the window gives the sequence of the first one, and stores nothing;
- *   S4 sequences are never given twice, whatever is taken away.
+ *   S4 sequences are never given twice, whatever is taken away;
+ *   S5 what a stream acknowledges before it is written down may be gone when its server dies.
  */
 import { matcher } from './filters.ts';
 
@@ -18,6 +19,7 @@ export type StreamConfig = {
   retention?: string;
   max_msgs_per_subject?: number;
   republish?: { src: string; dest: string };
+  persist_mode?: string;
 };
 
 /** What the server says to a publish. */
@@ -102,6 +104,16 @@ export class Stream {
       message.subject,
       [...seqs, message.seq].toSorted((a, b) => a - b),
     );
+  }
+
+  /** The server died: what it stored from then on, by its own clock, had not reached the disk. */
+  loseUnwritten(sinceMs: number): void {
+    if (this.config.persist_mode !== 'async') return;
+    for (let seq = this.lastSeq; seq > 0; seq--) {
+      const message = this.get(seq);
+      if (message !== undefined && message.at < sinceMs) return;
+      this.remove(seq);
+    }
   }
 
   /** Stored messages under any of the filters from a sequence on, oldest first. */

@@ -151,7 +151,7 @@ describe('server - killed and started again', () => {
     controlConnection.link.onChange(({ up }) => states.push(up));
     const { publishAcked, readLast } = await import('../../bus/jetstream.ts');
     const { nats } = controlConnection;
-    const subject = 'hb.assign.0123456789abcdef0123456789abcdef';
+    const subject = 'hb.deploy.acme';
     const ack = await publishAcked(nats, subject, Buffer.from('{}'), { timeoutMs: 5_000 });
     for (let kill = 1; kill <= 2; kill++) {
       const pid = server.pid();
