@@ -8,16 +8,14 @@
  * A3 A fenced entry may be sent again as often as needed: a fence lets it in once.
  * A4 At most one entry of a filter travels in a batch: two that expect the same would both be stored.
  *
- * The stream's copies of what it stored (bus/streams.ts, republish) come back to the writer with their
- * timestamp, which acknowledgements lack, and also settle an append whose acknowledgement is lost. Which
- * entries there are, and with which fence, is bus/log.ts; what travels together is bus/pack.ts.
+ * Which entries there are, and with which fence, is bus/log.ts; what travels together is bus/pack.ts. When
+ * they were stored is learnt by who reads them: acknowledgements do not tell.
  */
 import type { NatsConnection } from '@nats-io/transport-node';
 import { HeroError, ensureError } from '../schemas/errors.ts';
 import type { Incarnation } from '../schemas/ids.ts';
 import { backoffMs } from './backoff.ts';
 import { FenceLost, type Appended, type Link } from './bus.ts';
-import type { BusClock } from './clock.ts';
 import {
   HEADER,
   isFenceRefusal,
@@ -25,7 +23,6 @@ import {
   publishAcked,
   readLast,
   ServerRefusal,
-  storedFromHeaders,
   type Headers,
   type Stored,
 } from './jetstream.ts';
@@ -44,10 +41,7 @@ export type Appender = {
 export type AppenderOptions = {
   nats: NatsConnection;
   link: Link;
-  clock: BusClock;
   incarnation: Incarnation;
-  /** Subjects under which copies of this writer's own entries come back. */
-  copySubjects: readonly string[];
   /** The first entry under a fence's filter from a sequence on; for the rare case of A2. */
   firstFrom: (filter: string, seq: number) => Promise<Stored | undefined>;
 };
@@ -59,8 +53,6 @@ type Item = {
   fence: Fence | undefined;
   sends: number;
   settled: boolean;
-  /** Sequence of the acknowledgement, while the copy with the timestamp is still to come. */
-  acked: number | undefined;
   resolve: (appended: Appended) => void;
   reject: (error: Error) => void;
 };
@@ -68,8 +60,6 @@ type Item = {
 const ACK_TIMEOUT_MS = 5_000;
 const BATCH_TIMEOUT_MS = 10_000;
 const READ_TIMEOUT_MS = 5_000;
-/** A copy follows its acknowledgement within a millisecond; later than this it was lost on its way. */
-const COPY_WAIT_MS = 250;
 const RETRY = { firstMs: 50, capMs: 2_000 };
 /** Sends under way for each lane: more would only queue in the server, unpacked. */
 const IN_FLIGHT_MAX = 4;
@@ -79,13 +69,6 @@ export function makeAppender(options: AppenderOptions): Appender {
   const closing = new AbortController();
   let counter = 0;
   const context: Context = { ...options, pending, closing: closing.signal };
-  const subscriptions = options.copySubjects.map((subject) =>
-    options.nats.subscribe(subject, {
-      callback: (error, message) => {
-        if (!error) takeCopy(context, storedFromHeaders(message));
-      },
-    }),
-  );
   const gather = () =>
     makeGatherer<Item>({
       inFlightMax: IN_FLIGHT_MAX,
@@ -106,7 +89,6 @@ export function makeAppender(options: AppenderOptions): Appender {
           fence,
           sends: 0,
           settled: false,
-          acked: undefined,
           resolve,
           reject,
         };
@@ -115,7 +97,6 @@ export function makeAppender(options: AppenderOptions): Appender {
       }),
     close: () => {
       closing.abort();
-      for (const subscription of subscriptions) subscription.unsubscribe();
       for (const item of pending.values()) fail(context, item, closed());
     },
   };
@@ -142,30 +123,6 @@ function fail(context: Context, item: Item, error: Error): void {
   item.reject(error);
 }
 
-function takeCopy(context: Context, copy: Stored | undefined): void {
-  if (copy === undefined) return;
-  context.clock.saw(copy.at);
-  const item = context.pending.get(copy.header(HEADER.entry) ?? '');
-  if (item !== undefined) done(context, item, { seq: copy.seq, at: copy.at });
-}
-
-/** Acknowledged: the copy brings the timestamp; without one it is read from the stream. */
-function acknowledged(context: Context, item: Item, seq: number): void {
-  if (item.settled) return;
-  item.acked = seq;
-  const late = setTimeout(() => {
-    if (item.settled) return;
-    void readLast(context.nats, streams.flow, item.subject, READ_TIMEOUT_MS)
-      .catch(() => undefined)
-      .then((last) => {
-        // Another entry of ours under this subject stands on top: its time is at most a little later.
-        const at = last === undefined || last.seq < seq ? context.clock.now() : last.at;
-        done(context, item, { seq, at });
-      });
-  }, COPY_WAIT_MS);
-  late.unref();
-}
-
 function itemHeaders(item: Item): Headers {
   if (item.fence === undefined) return { [HEADER.entry]: item.id };
   return {
@@ -185,7 +142,7 @@ async function send(context: Context, items: Item[], round = 0): Promise<void> {
     const batch = items.map((item) => ({ ...item, headers: itemHeaders(item) }));
     const ack = await publishBatch(context.nats, batch, BATCH_TIMEOUT_MS);
     const first = ack.seq - items.length + 1;
-    for (const [index, item] of items.entries()) acknowledged(context, item, first + index);
+    for (const [index, item] of items.entries()) done(context, item, { seq: first + index });
   } catch (thrown) {
     // Whose fence failed is not said: the stale are told, the others go once more, then singly.
     const left = isFenceRefusal(thrown) ? await dropStale(context, items) : items;
@@ -225,7 +182,7 @@ async function sendAlone(context: Context, item: Item): Promise<void> {
             : itemHeaders(item),
         timeoutMs: ACK_TIMEOUT_MS,
       });
-      acknowledged(context, item, ack.seq);
+      done(context, item, { seq: ack.seq });
       return;
     } catch (thrown) {
       if (await judge(context, item, ensureError(thrown))) return;
@@ -276,7 +233,7 @@ async function refused(context: Context, item: Item, last: Stored): Promise<bool
     first = await context.firstFrom(fence.filter, fence.expected + 1).catch(() => undefined);
     if (first === undefined) return false;
   }
-  if (first.header(HEADER.entry) === item.id) done(context, item, { seq: first.seq, at: first.at });
+  if (first.header(HEADER.entry) === item.id) done(context, item, { seq: first.seq });
   else fail(context, item, new FenceLost(last.seq));
   return true;
 }

@@ -20,7 +20,8 @@ import type { JobKind } from '../schemas/job.ts';
 /** One stored entry of a flow's log. `at` is the stream's timestamp in epoch ms; `body` is parsed JSON, not yet trusted. */
 export type Entry = FlowSubject & { seq: number; at: number; body: unknown };
 
-export type Appended = { seq: number; at: number };
+/** Where it stands in its stream. */
+export type Appended = { seq: number };
 
 /** What a fence answers to who lost it: the sequence that stands in the way. */
 export class FenceLost extends Error {

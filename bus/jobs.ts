@@ -13,14 +13,12 @@ import { createInbox, type Msg, type NatsConnection } from '@nats-io/transport-n
 import { HeroError, ensureError } from '../schemas/errors.ts';
 import { backoffMs } from './backoff.ts';
 import type { Appended, Consumption, Link, QueueMessage } from './bus.ts';
-import type { BusClock } from './clock.ts';
 import { ackWaitMs } from './consumers.ts';
 import { deliveryOf, HEADER, inboxPrefixOf, publishAcked, ServerRefusal } from './jetstream.ts';
 
 export type ConsumeOptions = {
   nats: NatsConnection;
   link: Link;
-  clock: BusClock;
   /** Makes sure of the consumer; asked again whenever it seems to be gone. */
   ensure: () => Promise<{ stream: string; consumer: string }>;
   inFlight: number;
@@ -238,7 +236,6 @@ const published = channel('herobus:publish');
  */
 export async function publishQueued(
   nats: NatsConnection,
-  clock: BusClock,
   subject: string,
   data: Uint8Array,
   messageId: string,
@@ -248,7 +245,7 @@ export async function publishQueued(
     try {
       const headers = { [HEADER.messageId]: messageId };
       const ack = await publishAcked(nats, subject, data, { headers, timeoutMs: ACK_TIMEOUT_MS });
-      return { seq: ack.seq, at: clock.now() };
+      return { seq: ack.seq };
     } catch (error) {
       if (error instanceof ServerRefusal) {
         const message = `${subject} was refused by its stream: ${error.message}`;

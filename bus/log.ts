@@ -38,11 +38,6 @@ export function makeFlowLog(options: FlowLogOptions): FlowLog & { close(): void 
   const { address, range } = options;
   const appender = makeAppender({
     ...options,
-    copySubjects: [
-      `hb.stored.*.*.main.${address}.*`,
-      `hb.stored.*.*.claim.*.${address}`,
-      `hb.stored.*.*.run.${address}.*`,
-    ],
     firstFrom: (filter, seq) => firstFrom(range, filter, seq),
   });
   return {

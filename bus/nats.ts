@@ -362,21 +362,19 @@ function requestInfo(message: Msg): string[] {
 }
 
 function makeQueues(parts: Parts): Queues {
-  const { main, clock } = parts;
-  const { nats, link } = main;
+  const { nats, link } = parts.main;
   return {
     consume: (queue, { inFlight }, handle) =>
       consumeQueue({
         nats,
         link,
-        clock,
         inFlight,
         handle,
         ensure: () => ensureQueue(parts, queue),
       }),
     publish: async (subject, body, id = writeId(parts)) =>
-      publishQueued(nats, clock, subject, Buffer.from(JSON.stringify(body)), id),
-    publishBytes: (subject, data) => publishQueued(nats, clock, subject, data, writeId(parts)),
+      publishQueued(nats, subject, Buffer.from(JSON.stringify(body)), id),
+    publishBytes: (subject, data) => publishQueued(nats, subject, data, writeId(parts)),
   };
 }
 

@@ -206,7 +206,7 @@ export class FakeBus {
       const n = subject.split('.').at(-1) ?? '';
       this.logs.push({ n, lines: (body as LogLines).lines });
       this.events.push(`log ${n}`);
-      return { seq: this.logs.length, at: this.now() };
+      return { seq: this.logs.length };
     },
   };
 
