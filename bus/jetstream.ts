@@ -29,6 +29,7 @@ export const HEADER = {
   subject: 'Nats-Subject',
   time: 'Nats-Time-Stamp',
   operation: 'KV-Operation',
+  ttl: 'Nats-TTL',
 } as const;
 
 /** What the server answered to a publish or an API call that it refused. */

@@ -20,12 +20,14 @@ import {
   type Stored,
 } from './jetstream.ts';
 import { gatheredPublisher } from './gathered.ts';
-import { bucketCopies, bucketStream, isGathered } from './streams.ts';
+import { bucketCopies, bucketStream, isFleeting } from './streams.ts';
 
 const TIMEOUT_MS = 5_000;
 const TRIES_MAX = 6;
 const RETRY = { firstMs: 50, capMs: 5_000 };
 const NO_DATA = new Uint8Array(0);
+/** How long a deletion stands in a fleeting bucket: longer than any write of the same key is under way. */
+const DELETED_FOR = '10m';
 
 /** Bytes outside `[A-Za-z0-9_-]` as `=hh`; the empty key as `=`: one token, and another for each key. */
 export function escapeKey(key: string): string {
@@ -85,7 +87,7 @@ export function openKv(options: KvOptions): Kv {
     alone: ({ subject, data, headers }) => write(options, stream, subject, { data, headers }),
   });
   const set = (key: string, data: Uint8Array, headers: Headers = {}): Promise<number> =>
-    isGathered(bucket)
+    isFleeting(bucket)
       ? gathered.publish({ subject: subjectOf(key), data, headers })
       : writeTo(key, { data, headers });
   return {
@@ -107,7 +109,8 @@ export function openKv(options: KvOptions): Kv {
     },
     update: (key, data, revision) => writeTo(key, { data: value(data), expected: revision }),
     delete: async (key, revision) => {
-      const headers = { [HEADER.operation]: 'DEL' };
+      const fleeting: Headers = isFleeting(bucket) ? { [HEADER.ttl]: DELETED_FOR } : {};
+      const headers = { [HEADER.operation]: 'DEL', ...fleeting };
       if (revision === undefined) await set(key, NO_DATA, headers);
       else await writeTo(key, { data: NO_DATA, headers, expected: revision });
     },

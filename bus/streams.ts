@@ -25,8 +25,11 @@ export const PRIVATE_BUCKETS = [
   'open_flows',
 ] as const;
 
-/** Buckets whose unfenced writes travel together: flows come and go by the hundred a second. */
-export const isGathered = (bucket: string) => bucket === 'open_flows';
+/**
+ * Buckets whose keys come and go by the hundred a second: unfenced writes travel together, and what marks a
+ * key as deleted goes by itself.
+ */
+export const isFleeting = (bucket: string) => bucket === 'open_flows';
 
 export const isPrivate = (bucket: string) => PRIVATE_BUCKETS.some((name) => name === bucket);
 
@@ -158,7 +161,7 @@ export function bucketDefinition(bucket: string, durability: Durability, history
     subjects: [`$KV.${bucket}.>`],
     max_msgs_per_subject: history,
     allow_direct: true,
-    ...(isGathered(bucket) ? { allow_atomic: true } : {}),
+    ...(isFleeting(bucket) ? { allow_atomic: true, allow_msg_ttl: true } : {}),
     allow_rollup_hdrs: true,
     deny_delete: true,
     duplicate_window: 120 * 1e9,

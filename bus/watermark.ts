@@ -23,7 +23,13 @@ import { bucketStream, PRIVATE_BUCKETS } from './streams.ts';
 import { streams } from './subjects.ts';
 
 /** Where a stream ends. A stream that does not exist ends at 0. */
-type Tail = { first: number; last: number; messages: number; isQueue: boolean };
+type Tail = {
+  first: number;
+  last: number;
+  messages: number;
+  /** Its messages go by themselves: by being acknowledged, or by their age. */
+  forgets: boolean;
+};
 
 /** The streams that are watched, and how to look at their ends; each over the account it lives in. */
 export type StreamTails = {
@@ -89,13 +95,13 @@ async function unless<T>(code: number, answer: Promise<T>): Promise<T | undefine
 
 function tailOf(info: Record<string, unknown> | undefined): Tail {
   const state = info?.['state'] as { first_seq: number; last_seq: number; messages: number };
-  const config = info?.['config'] as { retention?: string };
-  if (info === undefined) return { first: 0, last: 0, messages: 0, isQueue: false };
+  const config = info?.['config'] as { retention?: string; allow_msg_ttl?: boolean };
+  if (info === undefined) return { first: 0, last: 0, messages: 0, forgets: false };
   return {
     first: state.first_seq,
     last: state.last_seq,
     messages: state.messages,
-    isQueue: config.retention === 'workqueue',
+    forgets: config.retention === 'workqueue' || config.allow_msg_ttl === true,
   };
 }
 
@@ -146,7 +152,7 @@ async function look(
 function faultOf(
   stream: string,
   { seq, digest, at }: Watermark,
-  { last, isQueue }: Tail,
+  { last, forgets }: Tail,
   there: string | undefined,
   suspect: boolean,
 ): string | undefined {
@@ -158,7 +164,7 @@ function faultOf(
       ? undefined
       : `${stream} ends at sequence ${last}, and holds another message at ${seq} than was stored by ${at}`;
   }
-  return last === seq && suspect && !isQueue
+  return last === seq && suspect && !forgets
     ? `${stream} ends at sequence ${last}, and the message at ${seq}, stored by ${at}, is gone`
     : undefined;
 }

@@ -82,6 +82,17 @@ describe('kv - values', () => {
     assert.equal((await kv.list('k11')).length, 111);
   });
 
+  it('keeps the order of the writes of each key, however many travel together', async () => {
+    const kv = control.kv('open_flows');
+    const keys = Array.from({ length: 100 }, (_, i) => `turn${i}`);
+    const writes = keys.flatMap((key) => [kv.put(key, 1), kv.delete(key), kv.put(key, 2)]);
+    writes.push(...keys.slice(50).map((key) => kv.delete(key)));
+    await Promise.all(writes);
+    const left = await kv.list('turn');
+    assert.deepEqual(left, keys.slice(0, 50).toSorted());
+    for (const key of left) assert.equal((await kv.get(key))?.value, 2);
+  });
+
   it('lets exactly one of twelve writers update a revision', async () => {
     const kv = control.kv('roster');
     const revision = await kv.put('race', 0);
