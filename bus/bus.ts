@@ -73,6 +73,11 @@ export interface FlowLog {
   watchAllDecisions(onEntry: (entry: Entry) => void): Follower;
   /** All decisions of one flow stored so far, in order: `read` without claims and facts. */
   readDecisions(ref: FlowRef): AsyncIterable<Entry>;
+  /**
+   * Takes a flow's log up to that sequence away, and its output; false where it has to stay, since it holds
+   * the newest entry of all, by which a log that went back is told. Control plane only.
+   */
+  forget(ref: FlowRef, upTo: number): Promise<boolean>;
   /** The last entry of each of these kinds of every flow of a context. Control plane only. */
   overview(context: ContextName, kinds: readonly DecisionKind[]): AsyncIterable<Entry>;
 }

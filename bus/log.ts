@@ -14,7 +14,7 @@ import { makeAppender } from './append.ts';
 import type { Entry, FlowLog, Link } from './bus.ts';
 import type { BusClock } from './clock.ts';
 import { directRange, startFollow, toEntry, type RangeReader } from './follow.ts';
-import { readLast, readLastOfAll, type Stored } from './jetstream.ts';
+import { callApi, readLast, readLastOfAll, type Stored } from './jetstream.ts';
 import { ENTRY_BYTES_MAX } from './pack.ts';
 import { parseFlowSubject, streams, subjects } from './subjects.ts';
 
@@ -30,6 +30,7 @@ export type FlowLogOptions = {
 };
 
 const READ_TIMEOUT_MS = 5_000;
+const API_TIMEOUT_MS = 10_000;
 /** These carry an envelope of up to 1 MiB as it was signed. */
 const WITH_ENVELOPE = new Set(['deploy', 'cancel', 'retry', 'pause', 'resume']);
 const ENVELOPE_ENTRY_BYTES_MAX = 1536 * 1024;
@@ -106,6 +107,15 @@ function readers(options: FlowLogOptions): Readers {
         onEntry,
       }),
     overview: (context, kinds) => overview(nats, context, kinds),
+    forget: async (ref, upTo) => {
+      const newest = await readLast(nats, streams.flow, subjects.flowAll, READ_TIMEOUT_MS);
+      if (newest === undefined || parseFlowSubject(newest.subject)?.flow === ref.flow) return false;
+      const logs = { filter: subjects.logsOfFlow(ref) };
+      await callApi(nats, `STREAM.PURGE.${streams.logs}`, logs, API_TIMEOUT_MS);
+      const log = { filter: subjects.flow(ref), seq: upTo + 1 };
+      await callApi(nats, `STREAM.PURGE.${streams.flow}`, log, API_TIMEOUT_MS);
+      return true;
+    },
   };
 }
 

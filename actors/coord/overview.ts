@@ -20,6 +20,8 @@ import type {
   RefusalsReply,
   RefusalsRequest,
 } from '../../schemas/ledger.ts';
+import type { ContextName } from '../../schemas/ids.ts';
+import type { EndedFlow } from '../flow/retention.ts';
 import type { Directory } from '../ledger/directory.ts';
 import { OpenFlows } from './open-flows.ts';
 
@@ -48,11 +50,7 @@ export async function flowsPage(
   directory: Pick<Directory, 'coords'>,
   { context, after, limit }: FlowsRequest,
 ): Promise<FlowsReply> {
-  const coords = new Set(directory.coords());
-  const drafts = new Map<string, Draft>();
-  for await (const entry of bus.log.overview(context, KINDS)) {
-    if (entry.lane === 'main') note(drafts, entry, entry.kind, coords);
-  }
+  const drafts = await draftsOf(bus, directory, context);
   const sorted = [...drafts.values()]
     .map(({ summary }) => summary)
     .sort((a, b) => (b.created_at ?? '').localeCompare(a.created_at ?? ''));
@@ -74,6 +72,34 @@ export async function flowsPage(
     }),
   );
   return { flows, next: from + page.length < sorted.length ? (page.at(-1)?.flow ?? null) : null };
+}
+
+async function draftsOf(
+  bus: Bus,
+  directory: Pick<Directory, 'coords'>,
+  context: ContextName,
+): Promise<Map<string, Draft>> {
+  const coords = new Set(directory.coords());
+  const drafts = new Map<string, Draft>();
+  for await (const entry of bus.log.overview(context, KINDS)) {
+    if (entry.lane === 'main') note(drafts, entry, entry.kind, coords);
+  }
+  return drafts;
+}
+
+/** The flows of a context that have ended and were not opened again. */
+export async function endedFlows(
+  bus: Bus,
+  directory: Pick<Directory, 'coords'>,
+  context: ContextName,
+): Promise<EndedFlow[]> {
+  const drafts = await draftsOf(bus, directory, context);
+  return [...drafts.values()].flatMap(({ summary, undoneBefore }) => {
+    const { flow, ended_at } = summary;
+    return ended_at === null
+      ? []
+      : [{ flow, endedMs: Date.parse(ended_at), endedSeq: undoneBefore }];
+  });
 }
 
 /** As many of them as have so many bytes together, and at least one. */
@@ -143,7 +169,12 @@ function noteCommand(draft: Draft, entry: Entry, kind: string): void {
     summary.status = 'running';
   }
   const cancels = kind === 'cancel' && CommandEntry.safeParse(entry.body).data?.job === null;
-  if (cancels) summary.status = summary.supervisor === null ? 'cancelled' : 'cancelling';
+  if (!cancels) return;
+  summary.status = summary.supervisor === null ? 'cancelled' : 'cancelling';
+  if (summary.supervisor !== null) return;
+  // Nobody was ever assigned: the command itself is the end.
+  summary.ended_at = new Date(entry.at).toISOString();
+  draft.undoneBefore = entry.seq;
 }
 
 /** An end counts only from the assignee; the entries come in the log's order, so it is known by now. */

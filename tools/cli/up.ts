@@ -3,9 +3,11 @@ import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import { join } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { RETENTION } from '../../actors/flow/retention.ts';
 import { Durability, Role, RunnerConfig } from '../../schemas/config.ts';
 import { addressText } from '../../schemas/ids.ts';
 import { type Up, up } from '../up/up.ts';
+import { parseDuration } from './arguments.ts';
 import { homeOf, isJson } from './options.ts';
 import { print, printJson } from './output.ts';
 
@@ -22,6 +24,8 @@ type UpFlags = {
   runners: RunnerConfig[];
   durability: Durability;
   acceptLoss?: boolean;
+  keepFor: number;
+  keepFlows: number;
   roles: ReadonlySet<Role>;
 };
 
@@ -49,6 +53,16 @@ export function registerUp(program: Command): void {
     .option(
       '--accept-loss',
       'start although the log went back (log_regressed), and tell what is lost',
+    )
+    .addOption(
+      new Option('--keep-for <duration>', 'how long flows are kept after their end')
+        .argParser((text) => parseDuration(text, '--keep-for'))
+        .default(RETENTION.ageMs, '30d'),
+    )
+    .addOption(
+      new Option('--keep-flows <n>', 'how many ended flows of a context are kept at most')
+        .argParser(parseCount)
+        .default(RETENTION.count),
     )
     .addOption(
       new Option('--roles <roles>', Role.options.join(', '))
@@ -81,6 +95,7 @@ async function run(flags: UpFlags, home: string, json: boolean): Promise<void> {
     roles: flags.roles,
     durability: flags.durability,
     acceptLoss: flags.acceptLoss ?? false,
+    retention: { ageMs: flags.keepFor, count: flags.keepFlows },
     version: version(),
     alarm,
   });
@@ -114,6 +129,11 @@ function version(): string {
   const source = new URL('../../package.json', import.meta.url);
   const text = readFileSync(import.meta.url.endsWith('.ts') ? source : file, 'utf8');
   return (JSON.parse(text) as { version: string }).version;
+}
+
+function parseCount(text: string): number {
+  if (/^\d{1,9}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError(`"${text}" is no count, as in 100000`);
 }
 
 const parseList = (text: string): string[] => text.split(',').filter((each) => each !== '');

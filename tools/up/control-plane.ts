@@ -7,6 +7,8 @@
 import { join } from 'node:path';
 import { startCoord } from '../../actors/coord/coord.ts';
 import { flowsPage, refusalsOf } from '../../actors/coord/overview.ts';
+import { startRetention } from '../../actors/coord/retention.ts';
+import type { Retention } from '../../actors/flow/retention.ts';
 import type { Host } from '../../actors/host.ts';
 import { startLedger } from '../../actors/ledger/ledger.ts';
 import { startRoster } from '../../actors/roster/roster.ts';
@@ -32,6 +34,8 @@ export type ControlPlaneOptions = {
   durability: Durability;
   /** Whether newcomers get in without a token or an admin; undefined: as it was before. */
   open: boolean | undefined;
+  /** Which flows that have ended are kept. */
+  retention: Retention;
   /** Start although a stream went back (bus/watermark.ts). */
   acceptLoss: boolean;
   host: Host;
@@ -126,6 +130,9 @@ async function startActors(
   ledger.serveNodes(roster.page);
   const coord = await startCoord({ bus, host, directory: ledger.directory, roster, alarm });
   undo.push(() => coord.stop());
+  const { retention } = options;
+  const keeper = startRetention({ bus, directory: ledger.directory, retention, alarm });
+  undo.push(() => keeper.stop());
 }
 
 async function issueToken(

@@ -7,6 +7,7 @@ import { mkdir } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Host } from '../../actors/host.ts';
 import { loadOrMakeKey } from '../../actors/identity/key-file.ts';
+import type { Retention } from '../../actors/flow/retention.ts';
 import { newIncarnation } from '../../actors/incarnation.ts';
 import { readIfThere, writeAtomic } from '../../bus/atomic-file.ts';
 import { readBusFile } from '../../bus/connect.ts';
@@ -28,6 +29,8 @@ export type UpOptions = {
   runners: RunnerConfig[];
   roles: ReadonlySet<Role>;
   durability: Durability;
+  /** Which flows that have ended the control plane keeps. */
+  retention: Retention;
   /** Start although a stream of the embedded bus went back. */
   acceptLoss: boolean;
   version: string;
