@@ -11,6 +11,7 @@ import { backoffMs } from '../actors/supervise.ts';
 import { type Consumption, FenceLost, type QueueMessage } from '../bus/bus.ts';
 import { subjects } from '../bus/subjects.ts';
 import { Pack } from '../schemas/job.ts';
+import { readJson } from '../schemas/json.ts';
 import { type Desk, PackExecution } from './execution.ts';
 
 const FULL_PATIENCE_MS = 250;
@@ -155,13 +156,7 @@ export class Intake {
   /** The pack of a message; undefined when it is none of ours, which is final for the message. */
   #read(message: QueueMessage, context: string): Pack | undefined {
     const { bus, work } = this.#desk;
-    let json: unknown;
-    try {
-      json = JSON.parse(Buffer.from(message.data).toString('utf8'));
-    } catch {
-      json = undefined;
-    }
-    const { data: pack, error } = Pack.safeParse(json);
+    const { data: pack, error } = Pack.safeParse(readJson(message.data));
     if (pack === undefined) {
       this.stats.garbage++;
       message.term(`not a pack: ${error.issues[0]?.message ?? ''}`);

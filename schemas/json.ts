@@ -62,6 +62,15 @@ export function parseStrictBytes(bytes: Uint8Array, invalid: ErrorCode = 'bad_re
   return parseStrict(text, invalid);
 }
 
+/** A message of the bus as plain data; undefined for what is no JSON, which every schema refuses. */
+export function readJson(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    return undefined;
+  }
+}
+
 /** Writes a value so that `parseStrict` gives the same one back. Keys keep their order. */
 export function stringifyTyped(value: JsonValue): string {
   if (typeof value === 'bigint') return value.toString();

@@ -15,6 +15,7 @@ import { subjects } from '../bus/subjects.ts';
 import { ensureError } from '../schemas/errors.ts';
 import { AssignWake } from '../schemas/flow.ts';
 import type { FlowRef } from '../schemas/ids.ts';
+import { readJson } from '../schemas/json.ts';
 import { BEAT_MS, type NodeBeat, type RosterNode, RunnerBeat } from '../schemas/node.ts';
 import { LedgerView } from './ledger-view.ts';
 import { Outstanding } from './outstanding.ts';
@@ -187,8 +188,11 @@ class Supervisor implements RunningSupervisor {
   }
 
   async #takeAssignment(message: QueueMessage): Promise<void> {
-    const wake = AssignWake.safeParse(JSON.parse(new TextDecoder().decode(message.data)));
-    if (!wake.success) return message.term('no assignment can be read in it');
+    const wake = AssignWake.safeParse(readJson(message.data));
+    if (!wake.success) {
+      this.#options.alarm(`message ${message.seq} of its queue is no assignment and is dropped`);
+      return message.term('no assignment can be read in it');
+    }
     const { context, flow, term } = wake.data;
     const known = this.#hosted.get(flow);
     if (known === undefined) this.#hostFlow({ context, flow });
@@ -236,7 +240,7 @@ class Supervisor implements RunningSupervisor {
   }
 
   #takeBeat({ data, reply }: Incoming): void {
-    const beat = RunnerBeat.safeParse(JSON.parse(new TextDecoder().decode(data)));
+    const beat = RunnerBeat.safeParse(readJson(data));
     if (!beat.success || reply === undefined) return;
     const isNew = this.#registry.take(beat.data);
     if (!this.#registry.isCurrent(beat.data)) return;

@@ -10,6 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Bus, Incoming, Subscription } from '../../bus/bus.ts';
 import { parseBeatSubject, subjects } from '../../bus/subjects.ts';
 import type { Address } from '../../schemas/ids.ts';
+import { readJson } from '../../schemas/json.ts';
 import type { PageRequest, PrincipalRecord } from '../../schemas/ledger.ts';
 import { NodeBeat, RosterNode, type NodesReply } from '../../schemas/node.ts';
 import { followBucket } from '../ledger/bucket.ts';
@@ -125,12 +126,8 @@ function hearing(watch: Watch, monotonicMs: () => number): (message: Incoming) =
 }
 
 function readBeat(data: Uint8Array): { role?: unknown } | undefined {
-  try {
-    const body: unknown = JSON.parse(Buffer.from(data).toString());
-    return typeof body === 'object' && body !== null ? body : undefined;
-  } catch {
-    return undefined;
-  }
+  const body = readJson(data);
+  return typeof body === 'object' && body !== null ? body : undefined;
 }
 
 function page(nodes: readonly RosterNode[], request: PageRequest): NodesReply {

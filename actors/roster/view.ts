@@ -14,6 +14,7 @@ import { bucketCopies } from '../../bus/streams.ts';
 import { subjects } from '../../bus/subjects.ts';
 import { HeroError, ensureError } from '../../schemas/errors.ts';
 import type { Address } from '../../schemas/ids.ts';
+import { readJson } from '../../schemas/json.ts';
 import { NodesReply, RosterNode } from '../../schemas/node.ts';
 import { backoffMs } from '../supervise.ts';
 import { ROSTER_BUCKET } from './roster.ts';
@@ -177,10 +178,5 @@ function hasChanged(before: RosterNode, after: RosterNode): boolean {
   return told(before) !== told(after);
 }
 
-function readNode(data: Uint8Array): RosterNode | undefined {
-  try {
-    return RosterNode.safeParse(JSON.parse(Buffer.from(data).toString())).data;
-  } catch {
-    return undefined;
-  }
-}
+const readNode = (data: Uint8Array): RosterNode | undefined =>
+  RosterNode.safeParse(readJson(data)).data;
