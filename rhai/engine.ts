@@ -22,7 +22,7 @@ import { Cell, type HostObject, RMap, typeName, type Value } from './values.ts';
 
 export type { ImportSite } from './ast.ts';
 export type { Position } from './errors.ts';
-export { originOf, prettyError, RhaiError, runtimeError } from './errors.ts';
+export { hintOf, originOf, prettyError, RhaiError, runtimeError } from './errors.ts';
 export type { Settings } from './limits.ts';
 export type { Value } from './values.ts';
 export { HostObject } from './values.ts';

@@ -76,6 +76,8 @@ export class RhaiError extends Error {
   readonly details: ErrorDetails;
   position: Position;
   callStack: readonly StackFrame[] = [];
+  /** Advice beside the message, which stays the original's; set on the innermost error. */
+  hint: string | undefined = undefined;
 
   constructor(kind: ErrorKind, details: ErrorDetails = {}, position: Position = NO_POSITION) {
     super(kind);
@@ -311,6 +313,11 @@ export function originOf(error: RhaiError): { error: RhaiError; path: string } {
     deepest = deepest.inner;
   }
   return { error: deepest, path };
+}
+
+/** What can be done about an error, where something is known. */
+export function hintOf(error: RhaiError): string | undefined {
+  return originOf(error).error.hint;
 }
 
 /**

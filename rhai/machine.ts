@@ -14,7 +14,9 @@
 import { getIndex, missingProperty, setIndex } from './access.ts';
 import type { CallSite, FnProto, SwitchTable } from './bytecode.ts';
 import { equals, sameValue } from './compare.ts';
-import { mismatch, RhaiError } from './errors.ts';
+import { mismatch, originOf, RhaiError } from './errors.ts';
+import { noteMissing } from './faults.ts';
+import { hintFor } from './hints.ts';
 import { type Iteration, startIteration } from './iterate.ts';
 import {
   callMethod,
@@ -90,6 +92,10 @@ export function runMachine(m: MachineState, maxOperations = 0): Stop {
     } catch (thrown) {
       const outcome = unwind(m, thrown);
       if (outcome) {
+        if (outcome.state === 'failed') {
+          const { error } = originOf(outcome.error);
+          error.hint ??= hintFor(m, error);
+        }
         m.finished = outcome;
         return outcome;
       }
@@ -559,7 +565,7 @@ function loop(m: MachineState): void {
           let v: Value | undefined;
           if (base instanceof RArray && typeof i === 'number' && i >= 0) v = base.items[i];
           else if (base instanceof RMap && typeof i === 'string') v = base.items.get(i);
-          if (v === undefined) v = getIndex(base, i, m.settings);
+          if (v === undefined) v = indexSlow(m, base, i, pc, bp + (code[pc + 1] as number));
           regs[bp + (code[pc + 1] as number)] = v;
           pc += 4;
           continue;
@@ -591,7 +597,7 @@ function loop(m: MachineState): void {
           const i = regs[bp + (code[pc + 3] as number)] as Value;
           let v: Value | undefined;
           if (base instanceof RArray && typeof i === 'number' && i >= 0) v = base.items[i];
-          if (v === undefined) v = getIndex(base, i, m.settings);
+          if (v === undefined) v = indexSlow(m, base, i, pc, bp + (code[pc + 1] as number));
           regs[bp + (code[pc + 1] as number)] = v;
           pc += 4;
           continue;
@@ -924,6 +930,12 @@ function linearRemainder(x: number, terms: readonly number[]): number {
   return ((((high * factor) % modulus) * 65536 + low * factor + addend) % modulus) + 0;
 }
 
+function indexSlow(m: MachineState, base: Value, index: Value, pc: number, dst: number): Value {
+  const value = getIndex(base, index, m.settings);
+  if (value === null) noteMissing(m, pc, dst, base, index);
+  return value;
+}
+
 function setIndexSlow(m: MachineState, base: Value, index: Value, value: Value): Value {
   const result = setIndex(base, index, value, m.settings);
   if (m.checksSize) m.checkSize(result);
@@ -934,6 +946,7 @@ function setIndexSlow(m: MachineState, base: Value, index: Value, value: Value):
 function readProperty(m: MachineState, base: Value, name: string, dst: number): boolean {
   if (base instanceof RMap) {
     if (m.settings.failOnInvalidMapProperty) throw missingProperty(name);
+    noteMissing(m, m.top.pc - 4, dst, base, name);
     m.regs[dst] = null;
     return true;
   }

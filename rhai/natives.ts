@@ -113,6 +113,29 @@ export function masksOf(signature: string): number[] {
   });
 }
 
+const TYPE_NAMES: readonly (readonly [letter: string, name: string])[] = [
+  ['u', '()'],
+  ['b', 'bool'],
+  ['i', 'i64'],
+  ['f', 'f64'],
+  ['c', 'char'],
+  ['s', 'string'],
+  ['a', 'array'],
+  ['m', 'map'],
+  ['B', 'blob'],
+  ['r', 'range'],
+  ['F', 'Fn'],
+  ['t', 'timestamp'],
+];
+
+/** A parameter's types as type_of names them, `i64|f64`; `any` for all. */
+export function typesOfMask(mask: number): string {
+  if (mask === LETTERS['*']) return 'any';
+  return TYPE_NAMES.filter(([letter]) => (mask & (LETTERS[letter] as number)) !== 0)
+    .map(([, name]) => name)
+    .join('|');
+}
+
 export function maskOf(value: Value): number {
   switch (typeof value) {
     case 'number':
@@ -173,6 +196,29 @@ export class NativeTable {
     const found: number[] = [];
     for (let n = 0; n <= 20; n++) if (this.byKey.has(`${name}/${n}`)) found.push(n);
     return found;
+  }
+
+  /** All functions of a name, by their number of parameters. */
+  formsOf(name: string): NativeFn[] {
+    return this.arities(name).flatMap((n) => this.find(name, n));
+  }
+
+  /** The names that can be called. */
+  callable(): string[] {
+    return [...this.names].filter((name) => /^[a-z]\w*$/i.test(name));
+  }
+
+  /** The properties that can be read of a type. */
+  gettersOf(type: string): string[] {
+    return [...this.names]
+      .filter((name) => name.startsWith('get$'))
+      .filter((name) =>
+        this.find(name, 1).some(({ masks }) => {
+          const types = typesOfMask(masks[0] as number);
+          return types === 'any' || types.split('|').includes(type);
+        }),
+      )
+      .map((name) => name.slice('get$'.length));
   }
 
   /** Could a call change its first argument? */

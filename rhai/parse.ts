@@ -3,6 +3,7 @@
  * depth counting are parser.ts, the grammar is parse-expressions.ts and its neighbours.
  */
 import type { Script, Stmt } from './ast.ts';
+import { RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import { parseExpr } from './parse-expressions.ts';
 import { parseClosure } from './parse-functions.ts';
@@ -55,6 +56,20 @@ function startPlace(parser: Parser): Place {
 /** A whole script. */
 export function parseScript(source: string, settings: Settings, outer: OuterNames | null): Script {
   const parser = new Parser(GRAMMAR, source, settings, outer);
+  return advised(parser, () => readScript(parser));
+}
+
+/** What a reading gives; errors get what the parser can say about them. */
+function advised(parser: Parser, read: () => Script): Script {
+  try {
+    return read();
+  } catch (error) {
+    if (error instanceof RhaiError) parser.advise(error);
+    throw error;
+  }
+}
+
+function readScript(parser: Parser): Script {
   const place = startPlace(parser);
   const body: Stmt[] = [];
   while (parser.peek().type !== 'eof') {
@@ -68,8 +83,12 @@ export function parseScript(source: string, settings: Settings, outer: OuterName
     else if (token.type === 'error') throw lexError(token);
     else throw missingToken(';', 'to terminate this statement', positionOf(token));
   }
+  return scriptOf(parser, body);
+}
+
+function scriptOf(parser: Parser, body: Stmt[]): Script {
   return {
-    source,
+    source: parser.source,
     body,
     functions: [...parser.functions.values()],
     usesEval: parser.scope.usesEval,
@@ -85,21 +104,19 @@ export function parseExpression(
   json: 'no' | 'null' | 'strict' = 'no',
 ): Script {
   const parser = new Parser(GRAMMAR, source, settings, outer, json);
+  return advised(parser, () => readExpression(parser, json !== 'no'));
+}
+
+function readExpression(parser: Parser, json: boolean): Script {
   const start = startPlace(parser);
   const place: Place = {
     ...start,
-    flags: GLOBAL | ONLY_EXPRESSIONS | (json === 'no' ? 0 : QUOTED_KEYS),
+    flags: GLOBAL | ONLY_EXPRESSIONS | (json ? QUOTED_KEYS : 0),
     allow: { ...start.allow, stmtExpr: false, loopExpr: false },
   };
   const expr = parseExpr(parser, place);
   const token = parser.peek();
   if (token.type !== 'eof') throw unexpected(token);
   const body: Stmt[] = [{ kind: 'expr', expr, pos: expr.pos }];
-  return {
-    source,
-    body,
-    functions: [...parser.functions.values()],
-    usesEval: parser.scope.usesEval,
-    importSites: parser.importSites,
-  };
+  return scriptOf(parser, body);
 }

@@ -10,6 +10,7 @@
  */
 import type { Declaration, Expr, FnDef, ImportSite, Name, Stmt } from './ast.ts';
 import { type Position, RhaiError } from './errors.ts';
+import { parseHint } from './hints-parse.ts';
 import type { Settings } from './limits.ts';
 import { Lexer, lexError, type Token, tokenText } from './tokens.ts';
 import type { Value } from './values.ts';
@@ -110,6 +111,7 @@ export class Parser {
   readonly functions = new Map<string, FnDef>();
   private readonly fnNames = new Set<string>();
   scope: Scope = { stack: [], blockStart: 0, externals: [], usesEval: false };
+  private readonly outermost = this.scope;
   /** Names of modules imported so far, for strict mode. */
   imports: string[] = [];
   readonly importSites: ImportSite[] = [];
@@ -218,6 +220,22 @@ export class Parser {
 
   isModuleKnown(root: string): boolean {
     return root === 'global' || this.imports.includes(root);
+  }
+
+  /** Gives an error the advice there is. */
+  advise(error: RhaiError): RhaiError {
+    const host = [...(this.outer?.variables.keys() ?? [])];
+    const inFunction = this.scope !== this.outermost;
+    error.hint ??= parseHint(error, {
+      source: this.source,
+      names: [...this.scope.stack.map(({ name }) => name), ...(inFunction ? [] : host)],
+      hostNames: new Set(host),
+      inFunction,
+      modules: this.imports,
+      maxDepth: this.settings.maxExprDepth,
+      maxFunctionDepth: this.settings.maxFunctionExprDepth,
+    });
+    return error;
   }
 
   closureName(): string {

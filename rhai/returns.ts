@@ -12,6 +12,7 @@ import {
   RhaiError,
   type StackFrame,
 } from './errors.ts';
+import { noteFault } from './faults.ts';
 import { enterFunction, popFrame } from './frames.ts';
 import { functionKey } from './parse-functions.ts';
 import { ExitSignal, type Frame, type MachineState, Module, type Stop } from './state.ts';
@@ -136,6 +137,7 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
   }
   let error = asError(thrown);
   if (error.callStack.length === 0) error.callStack = stackOf(m);
+  noteFault(m, error);
   while (m.depth >= 0) {
     const frame = m.top;
     if (frame.proto === null) {

@@ -6,6 +6,7 @@
 import { type FnProto, type Library, positionAt } from './bytecode.ts';
 import { NO_POSITION, type Position, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
+import { MissingReads } from './missing.ts';
 import type { Callback, NativeContext, NativeTable } from './natives.ts';
 import { dataSizes, Measure, ownSize } from './sizes.ts';
 import { functionKey } from './parse-functions.ts';
@@ -155,6 +156,8 @@ export class MachineState implements NativeContext {
   pendingError: RhaiError | null = null;
   faultPc = 0;
   faultFrame: Frame | null = null;
+  /** Where values that are missing came from, for hints. */
+  readonly missing = new MissingReads();
   /** Texts appended to since one was last laid out anew. */
   appends = 0;
   readonly scope: NameScope;

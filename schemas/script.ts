@@ -70,6 +70,8 @@ export const ScriptAnswer = z.union([
     ...errorFields,
     /** The imported file that the error is in. */
     module: z.string().optional(),
+    /** What can be done about it. */
+    hint: z.string().optional(),
   }),
 ]);
 export type ScriptAnswer = z.infer<typeof ScriptAnswer>;

@@ -17,6 +17,7 @@ import type { JobSpec, JobStatus } from '../../schemas/job.ts';
 import {
   Engine,
   type HostFn,
+  hintOf,
   type Machine,
   type Position,
   RhaiError,
@@ -497,7 +498,8 @@ export class Derivation {
   /** An uncaught error as a record: the job's own error stays below it as the cause. */
   #record(error: RhaiError): ErrorRecord {
     const innermost = innermostOf(error);
-    const text = explain(error, this.#bundle);
+    const hint = hintOf(error);
+    const text = `${explain(error, this.#bundle)}${hint === undefined ? '' : `\nhint: ${hint}`}`;
     const where = { actor: 'script' };
     const value = innermost.thrown;
     const code = value instanceof RMap ? value.items.get('code') : undefined;

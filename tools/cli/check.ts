@@ -1,7 +1,7 @@
 /** A deployment script compiled without running it, under the limits that a deployment has. */
 import { type Bundle, bundleFault, explain, isTooLarge } from '../../actors/flow/bundle.ts';
 import { SCRIPT_LIMITS } from '../../actors/flow/derive.ts';
-import { Engine, originOf, RhaiError } from '../../rhai/engine.ts';
+import { Engine, hintOf, originOf, RhaiError } from '../../rhai/engine.ts';
 import { HeroError } from '../../schemas/errors.ts';
 
 /** What a deployment finds in its scope; not constants here, or their values would be computed with. */
@@ -26,12 +26,14 @@ export function assertCompiles(bundle: Bundle, path: string): void {
   const error = compileError(bundle);
   if (error === undefined) return;
   const { error: innermost } = originOf(error);
+  const hint = hintOf(error);
+  const advice = hint === undefined ? 'Mend the script' : `Mend the script: ${hint}`;
   const limit = innermost.kind !== 'ErrorParsing' || LIMITS.has(innermost.parse ?? '');
   throw new HeroError(
     limit ? 'script_limit' : 'script_syntax',
     `${path === '-' ? 'standard input' : path} does not compile\n${explain(error, bundle)}`,
     {
-      fix: `Mend the script; \`herobus script check ${path}\` tries it again. Nothing was published.`,
+      fix: `${advice}; \`herobus script check ${path}\` tries it again. Nothing was published.`,
     },
   );
 }

@@ -1,7 +1,7 @@
 /** `herobus script check`: compiles a script as a deployment would be, and shows where it is wrong. */
 import type { Command } from 'commander';
 import { explain } from '../../actors/flow/bundle.ts';
-import { originOf, type RhaiError } from '../../rhai/engine.ts';
+import { hintOf, originOf, type RhaiError } from '../../rhai/engine.ts';
 import type { Answer } from '../../schemas/answers.ts';
 import { readBundle } from './bundle.ts';
 import { compileError } from './check.ts';
@@ -22,16 +22,19 @@ export function registerScriptCheck(script: Command): void {
       process.exitCode = error === undefined ? EXIT.done : EXIT.failed;
       if (globals(self).json) printJson('script-answer', answerOf(name, error));
       else if (error === undefined) print(`${name}: no errors`);
-      else say(`${name} does not compile\n${explain(error, bundle)}`);
+      else say(refusal(name, explain(error, bundle), hintOf(error)));
     });
   withExample(command, 'herobus script check web.rhai');
 }
 
-/** As the answers of `script run --json-lines` are. */
+const refusal = (name: string, text: string, hint: string | undefined): string =>
+  `${name} does not compile\n${text}${hint === undefined ? '' : `\n  fix: ${hint}`}`;
+
+/** As the answers of `script run --json-lines` are, with the hint besides. */
 function answerOf(id: string, error: RhaiError | undefined): Answer<'script-answer'> {
   if (error === undefined) return { id, ok: { type: 'unit' } };
   const { error: innermost, path } = originOf(error);
-  const { kind, message, position, parse, lex } = innermost;
+  const { kind, message, position, parse, lex, hint } = innermost;
   return {
     id,
     ...(path === '' ? {} : { module: path }),
@@ -40,5 +43,6 @@ function answerOf(id: string, error: RhaiError | undefined): Answer<'script-answ
     ...(position.line > 0 ? { pos: [position.line, position.column] } : {}),
     ...(parse === undefined ? {} : { parse }),
     ...(lex === undefined ? {} : { lex }),
+    ...(hint === undefined ? {} : { hint }),
   };
 }

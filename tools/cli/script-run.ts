@@ -7,7 +7,7 @@
 import type { Command } from 'commander';
 import { type Bundle, explain, moduleSettings, placeOf } from '../../actors/flow/bundle.ts';
 import { SCRIPT_LIMITS } from '../../actors/flow/derive.ts';
-import { Engine, RhaiError, runtimeError, type Value } from '../../rhai/engine.ts';
+import { Engine, hintOf, RhaiError, runtimeError, type Value } from '../../rhai/engine.ts';
 import { runCase } from '../../rhai/conformance.ts';
 import { fromJson, toJson } from '../../rhai/json.ts';
 import { RMap } from '../../rhai/values.ts';
@@ -93,12 +93,16 @@ function told(error: RhaiError, bundle: Bundle): HeroError {
   let inner = error;
   while (inner.inner !== undefined) inner = inner.inner;
   const text = explain(error, bundle);
+  const hint = hintOf(error);
+  const advice = hint === undefined ? {} : { fix: hint };
   if (error.kind === 'ErrorParsing') {
-    return new HeroError('script_syntax', `the script does not compile\n${text}`);
+    return new HeroError('script_syntax', `the script does not compile\n${text}`, advice);
   }
   const missing = inner.kind === 'ErrorFunctionNotFound' ? (inner.details.name ?? '') : '';
   const hosted = NEEDS_BUS.exec(missing)?.[1];
-  if (hosted === undefined) return new HeroError('script_failed', `the script failed\n${text}`);
+  if (hosted === undefined) {
+    return new HeroError('script_failed', `the script failed\n${text}`, advice);
+  }
   const where = placeOf(error);
   return new HeroError(
     'script_failed',
