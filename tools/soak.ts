@@ -17,6 +17,11 @@ const AREAS: Record<string, Area> = {
     env: (seed) => ({ HEROBUS_KILLS: '20', HEROBUS_SEED: String(seed) }),
     seeds: 3,
   },
+  chaos: {
+    files: ['test/system/chaos.test.ts'],
+    env: (seed) => ({ CHAOS_KILLS: '150', CHAOS_SEED: String(seed) }),
+    seeds: 2,
+  },
   simulate: {
     files: ['test/simulate/simulate.test.ts'],
     env: (seed) => ({ SIMULATE_SEEDS: '2000', SIMULATE_FROM: String(seed * 1_000_000) }),

@@ -135,7 +135,8 @@ export class Herobus {
   }
 }
 
-async function productCopy(folder: string): Promise<string> {
+/** A copy of the built product in a folder; returns its program. */
+export async function productCopy(folder: string): Promise<string> {
   await cp(join(ROOT, 'package.json'), join(folder, 'package.json'));
   await cp(join(ROOT, 'dist'), join(folder, 'dist'), { recursive: true });
   return join(folder, 'dist', 'cli.js');
@@ -151,7 +152,12 @@ async function readyServer(child: Child): Promise<string> {
   return new Promise(() => undefined);
 }
 
-async function openClient(server: string, joinCreds: string, identity: Identity): Promise<NatsBus> {
+/** The connection of a user with this key, who is registered first. */
+export async function openClient(
+  server: string,
+  joinCreds: string,
+  identity: Identity,
+): Promise<NatsBus> {
   const link = await openJoinLink({ server, creds: await readIfThere(joinCreds) });
   try {
     const reply = await register(link.ask, identity, { kind: 'user', name: 'bench', token: null });

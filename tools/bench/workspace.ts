@@ -70,7 +70,7 @@ export class Workspace {
   /** Starts a process that ends with the workspace; what it says is in `<name>.log`. */
   spawn(name: string, command: string, args: string[], options: SpawnOptions = {}): Child {
     const log = join(this.folder, `${name}.log`);
-    const child = spawn(...bound(command, args), {
+    const child = spawn(...boundToParent(command, args), {
       cwd: this.folder,
       env: { ...process.env, ...options.env },
       stdio: ['ignore', 'pipe', 'pipe', ...(options.ipc ? (['ipc'] as const) : [])],
@@ -109,7 +109,7 @@ async function sweep(): Promise<void> {
 }
 
 /** setpriv: the kernel kills the process when this one dies, however it dies. */
-function bound(command: string, args: string[]): [string, string[]] {
+export function boundToParent(command: string, args: string[]): [string, string[]] {
   const setpriv = onPath('setpriv');
   return setpriv === null ? [command, args] : [setpriv, ['--pdeathsig', 'KILL', command, ...args]];
 }
