@@ -280,7 +280,7 @@ async function readyPort(
     if (hasExited(child)) {
       throw new HeroError(
         'unreachable',
-        `nats-server ended at its start: ${await lastWords(paths, errors)}`,
+        `nats-server ended at its start: ${await lastWords(child, paths, errors)}`,
         {
           fix: `See ${paths.log}.`,
         },
@@ -305,10 +305,17 @@ function portIn(text: string | undefined): number | undefined {
   return match?.[1] === undefined || !text?.trimEnd().endsWith('}') ? undefined : Number(match[1]);
 }
 
-async function lastWords(paths: Paths, errors: () => string): Promise<string> {
+/** Earlier starts wrote to the same log: only the lines of this process tell why it ended. */
+async function lastWords(
+  { pid, signalCode }: ChildProcess,
+  paths: Paths,
+  errors: () => string,
+): Promise<string> {
   const log = await readFile(paths.log, 'utf8').catch(() => '');
-  const fatal = log.split('\n').findLast((line) => /\[(FTL|ERR)\]/.test(line));
-  return (errors().trim() || fatal || 'it gave no reason').slice(-1024);
+  const own = log.split('\n').filter((line) => line.startsWith(`[${pid}] `));
+  const fatal = own.findLast((line) => /\[(FTL|ERR)\]/.test(line));
+  const silent = signalCode === null ? 'it gave no reason' : `it was ended by ${signalCode}`;
+  return (errors().trim() || fatal || silent).slice(-1024);
 }
 
 /** Quotes and backslashes are the two characters a quoted value of this format cannot hold bare. */

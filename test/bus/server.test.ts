@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -35,9 +35,13 @@ async function dataFolder(): Promise<string> {
 
 type Said = { url?: string; pid?: number; error?: string; fix?: string };
 
-async function startChild(dataDir: string): Promise<{ child: ChildProcess; said: Said }> {
+async function startChild(
+  dataDir: string,
+  env: Record<string, string> = {},
+): Promise<{ child: ChildProcess; said: Said }> {
   const script = fileURLToPath(new URL('server-child.ts', import.meta.url));
   const child = spawn(process.execPath, [script, dataDir], {
+    env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   cleanups.push(async () => {
@@ -128,6 +132,19 @@ describe('server - a child of its process', () => {
     const again = await startServer(options);
     assert.match(again.url, new RegExp(`:${port}$`));
     await again.stop();
+  });
+
+  it('tells why this start failed, not what an earlier server logged', async () => {
+    const dataDir = await dataFolder();
+    await mkdir(join(dataDir, 'nats'), { recursive: true });
+    const earlier = '[1] 2026/01/01 00:00:00.000000 [ERR] something long ago\n';
+    await writeFile(join(dataDir, 'nats', 'server.log'), earlier);
+    const file = join(dataDir, 'nats-server');
+    const program =
+      'if [ "$1" = --version ]; then echo "nats-server: v2.15.1"; else kill -9 $$; fi';
+    await writeFile(file, `#!/bin/sh\n${program}\n`, { mode: 0o755 });
+    const { said } = await startChild(dataDir, { HEROBUS_NATS_SERVER: file });
+    assert.match(said.error ?? '', /ended at its start: it was ended by SIGKILL$/);
   });
 
   it('is not started from a worker thread, whose end would end it', async () => {
