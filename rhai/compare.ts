@@ -2,6 +2,7 @@
  * Equality and order of values: what `==`, `<` and friends say for the standard types, and the
  * structural equality that `contains`, `index_of`, `dedup` and switch cases build on.
  */
+import { RhaiError } from './errors.ts';
 import { compareText } from './text.ts';
 import {
   Char,
@@ -102,8 +103,8 @@ export function equals(a: Value, b: Value): boolean | undefined {
     if (b instanceof Char) return a.text === b.text;
     return typeof b === 'string' ? a.text === b : false;
   }
-  if (a instanceof RArray) return b instanceof RArray && arraysEqual(a, b);
-  if (a instanceof RMap) return b instanceof RMap && mapsEqual(a, b);
+  if (a instanceof RArray) return b instanceof RArray && nestedEqual(a, b);
+  if (a instanceof RMap) return b instanceof RMap && nestedEqual(a, b);
   if (a instanceof RBlob) return b instanceof Char ? undefined : sameValue(a, b);
   if (a instanceof Range) {
     // The original has no `==` for ranges of the two kinds, only `!=`.
@@ -124,20 +125,37 @@ export function equalsInside(a: Value, b: Value): boolean {
   return equals(a, b) ?? false;
 }
 
-function arraysEqual(a: RArray, b: RArray): boolean {
-  if (a.items === b.items && a.items.length === 0) return true;
-  if (a.items.length !== b.items.length) return false;
-  for (let i = 0; i < a.items.length; i++) {
-    if (!equalsInside(a.items[i] as Value, b.items[i] as Value)) return false;
-  }
-  return true;
-}
+/** Pairs that one comparison looks at: values that share parts may branch without end. */
+const PAIRS_MAX = 16_777_216;
 
-function mapsEqual(a: RMap, b: RMap): boolean {
-  if (a.items.size !== b.items.size) return false;
-  for (const [key, value] of a.items) {
-    const other = b.items.get(key);
-    if (other === undefined || !equalsInside(value, other)) return false;
+/**
+ * Equality of two arrays or two maps. Has its own stack, so that no nesting is too deep for the host's.
+ * The containers that are still to be compared lie in `left` and `right`.
+ */
+function nestedEqual(a: RArray | RMap, b: RArray | RMap): boolean {
+  const left: Value[] = [a];
+  const right: Value[] = [b];
+  let pairs = 0;
+  const differ = (x: Value, y: Value | undefined): boolean => {
+    pairs++;
+    if (y === undefined) return true;
+    if (!(x instanceof RArray) && !(x instanceof RMap)) return !equalsInside(x, y);
+    left.push(x);
+    right.push(y);
+    return false;
+  };
+  for (let x = left.pop(); x !== undefined; x = left.pop()) {
+    const y = right.pop() as Value;
+    if (x instanceof RArray) {
+      if (!(y instanceof RArray) || x.items.length !== y.items.length) return false;
+      for (let i = 0; i < x.items.length; i++) {
+        if (differ(x.items[i] as Value, y.items[i])) return false;
+      }
+    } else if (x instanceof RMap) {
+      if (!(y instanceof RMap) || x.items.size !== y.items.size) return false;
+      for (const [key, value] of x.items) if (differ(value, y.items.get(key))) return false;
+    }
+    if (pairs > PAIRS_MAX) throw new RhaiError('ErrorDataTooLarge', { name: 'Size of array/BLOB' });
   }
   return true;
 }

@@ -4,7 +4,7 @@
  * Typed values are typed.ts; reading lines and writing them is the CLI's.
  */
 import { Engine, type VirtualMachine } from './engine.ts';
-import { RhaiError } from './errors.ts';
+import { originOf, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import { NameScope, type ScopeVariable } from './state.ts';
 import { fromTyped, toTyped, type Typed } from './typed.ts';
@@ -165,13 +165,19 @@ function runMode(session: Session, mode: string, script: string, step: Json): Va
   }
 }
 
-function errorAnswer(error: RhaiError): Json {
+/** Calls that an answer shows around an error; of more, only the outermost and the error itself. */
+const INNER_MAX = 100;
+
+function errorAnswer(error: RhaiError, depth = 0): Json {
   const answer: Json = { error: error.kind, message: error.message };
   const { line, column } = error.position;
   if (line > 0) answer['pos'] = [line, column];
   if (error.parse !== undefined) answer['parse'] = error.parse;
   if (error.lex !== undefined) answer['lex'] = error.lex;
-  if (error.inner) answer['inner'] = errorAnswer(error.inner);
+  if (error.inner) {
+    const inner = depth < INNER_MAX ? error.inner : originOf(error).error;
+    answer['inner'] = errorAnswer(inner, depth + 1);
+  }
   if (error.thrown !== undefined) answer['thrown'] = toTyped(error.thrown);
   return answer;
 }

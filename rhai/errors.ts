@@ -7,7 +7,7 @@
  * answer line is protocol.ts.
  */
 import { displayText } from './text.ts';
-import { RMap, type Value } from './values.ts';
+import { RMap, typeName, type Value } from './values.ts';
 
 export interface Position {
   /** From 1; 0 means none. */
@@ -148,10 +148,42 @@ export function positionText(position: Position): string {
 
 /** The text the original prints, with the position at its end. */
 export function describe(error: RhaiError, source = ''): string {
-  let text = body(error);
-  if (source !== '') text += ` @ '${source}'`;
-  if (error.position.line !== 0) text += ` (${positionText(error.position)})`;
+  // From the innermost out: calls may nest deeper than the host's stack.
+  const chain: RhaiError[] = [];
+  for (let each: RhaiError | undefined = error; each; each = each.inner) chain.push(each);
+  let text = '';
+  for (let i = chain.length - 1; i >= 0; i--) {
+    const each = chain[i] as RhaiError;
+    const outer = chain[i - 1];
+    text = each.inner === undefined ? body(each) : text + around(each);
+    const from =
+      outer === undefined
+        ? source
+        : outer.kind === 'ErrorInFunctionCall'
+          ? (outer.details.second ?? '')
+          : '';
+    if (from !== '') text += ` @ '${from}'`;
+    if (each.position.line !== 0) text += ` (${positionText(each.position)})`;
+  }
   return text;
+}
+
+/** What stands behind the text of an inner error. */
+function around({ kind, details }: RhaiError): string {
+  const { name = '', second = '' } = details;
+  if (kind === 'ErrorInModule') return `\nin module${name === '' ? '' : ` '${name}'`}`;
+  const call = name.startsWith('anon$') ? 'closure call' : `call to function '${name}'`;
+  return `\nin ${call}${second === '' ? '' : ` (from '${second}')`}`;
+}
+
+/** A thrown value in a message; some values share so much that no text holds them. */
+function thrownText(value: Value): string {
+  try {
+    return displayText(value);
+  } catch (error) {
+    if (error instanceof RangeError) return typeName(value);
+    throw error;
+  }
 }
 
 const NAMED: Partial<Record<ErrorKind, readonly [prefix: string, empty: string]>> = {
@@ -186,13 +218,10 @@ function body(error: RhaiError): string {
   const fixed = FIXED[error.kind];
   if (fixed) return fixed;
   switch (error.kind) {
-    case 'ErrorInFunctionCall': {
-      const call = name.startsWith('anon$') ? 'closure call' : `call to function '${name}'`;
-      const from = second === '' ? '' : ` (from '${second}')`;
-      return `${inner ? describe(inner, second) : ''}\nin ${call}${from}`;
-    }
+    case 'ErrorInFunctionCall':
+      return (inner ? describe(inner, second) : '') + around(error);
     case 'ErrorInModule':
-      return `${inner ? describe(inner) : ''}\nin module${name === '' ? '' : ` '${name}'`}`;
+      return (inner ? describe(inner) : '') + around(error);
     case 'ErrorIndexNotFound':
       return `Invalid index: ${displayText(value)}`;
     case 'ErrorDataRace':
@@ -200,7 +229,7 @@ function body(error: RhaiError): string {
     case 'ErrorRuntime':
       return value === null || value === ''
         ? 'Runtime error'
-        : `Runtime error: ${displayText(value)}`;
+        : `Runtime error: ${thrownText(value)}`;
     case 'ErrorNonPureMethodCallOnConstant':
       return nonPure(name);
     case 'ErrorMismatchOutputType':

@@ -7,7 +7,16 @@
  * J2  keys are data: `__proto__` is a key like any other.
  */
 import { RhaiError } from './errors.ts';
-import { debugText, floatText, quoted, sortedKeys } from './text.ts';
+import {
+  debugText,
+  floatText,
+  nestedText,
+  type Opened,
+  openedMap,
+  quoted,
+  sortedKeys,
+  type TextStyle,
+} from './text.ts';
 import {
   Cell,
   Char,
@@ -183,21 +192,23 @@ export function fromJson(text: string): Value {
 
 /** The original's `to_json`: maps only at the top, function pointers as names, nothing refused. */
 export function mapToJson(map: RMap): string {
-  const { items } = map;
-  const body = sortedKeys(items.keys()).map((k) => `${quoted(k)}:${loose(items.get(k) as Value)}`);
-  return `{${body.join(',')}}`;
+  return nestedText(map, LOOSE_STYLE);
 }
 
-function loose(value: Value): string {
-  if (value === null) return 'null';
-  if (value instanceof RMap) return mapToJson(value);
-  if (value instanceof RArray) return `[${value.items.map(loose).join(',')}]`;
-  if (value instanceof RBlob) return `[${value.bytes.join(',')}]`;
-  if (value instanceof FnPtr) {
-    if (value.curry.length === 0) return quoted(value.name);
-    const curry = value.curry.map((c) => loose(c instanceof Cell ? c.value : c));
-    return `[${[quoted(value.name), ...curry].join(',')}]`;
-  }
-  if (value instanceof Char) return `'${value.text}'`;
-  return debugText(value);
-}
+const LOOSE_STYLE: TextStyle = {
+  separator: ',',
+  opened: (value) => {
+    if (value instanceof RMap) return openedMap(value, '{', ':');
+    if (value instanceof RArray) return list(value.items);
+    if (value instanceof RBlob) return list(value.bytes);
+    if (!(value instanceof FnPtr) || value.curry.length === 0) return null;
+    return list([value.name, ...value.curry.map((c) => (c instanceof Cell ? c.value : c))]);
+  },
+  leaf: (value) => {
+    if (value === null) return 'null';
+    if (value instanceof FnPtr) return quoted(value.name);
+    return value instanceof Char ? `'${value.text}'` : debugText(value);
+  },
+};
+
+const list = (values: readonly Value[]): Opened => ({ open: '[', close: ']', values, keys: null });

@@ -16,7 +16,7 @@ import { Lexer, lexError, type Token, tokenText } from './tokens.ts';
 import type { Value } from './values.ts';
 
 /** Nesting that the parser never goes beyond, whatever the settings say. */
-export const DEPTH_CEILING = 800;
+export const DEPTH_CEILING = 256;
 
 export const GLOBAL = 1;
 export const IN_FN = 2;

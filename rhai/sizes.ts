@@ -25,27 +25,28 @@ export function dataSizes(value: Value, stepsMax = Number.POSITIVE_INFINITY): Si
 
 type Count = Sizes & { steps: number };
 
-function add(value: Value, count: Count): void {
-  if (typeof value === 'string') {
-    count.steps -= value.length / UNITS_PER_STEP;
-    if (count.steps >= 0) count.text += utf8Length(value);
-  } else if (value instanceof RArray) {
-    count.items += value.items.length;
-    count.steps -= value.items.length;
-    if (count.steps < 0) return;
-    for (const item of value.items) {
-      if (typeof item === 'string' || (typeof item === 'object' && item !== null)) add(item, count);
-      if (count.steps < 0) return;
-    }
-  } else if (value instanceof RMap) {
-    count.entries += value.items.size;
-    count.steps -= value.items.size;
-    for (const item of value.items.values()) {
-      if (count.steps < 0) return;
-      add(item, count);
-    }
-  } else if (value instanceof RBlob) count.items += 1 + value.bytes.length;
+/** Counts a value and what is in it; with its own stack, so that no nesting is too deep for the host's. */
+function add(root: Value, count: Count): void {
+  const open: Value[] = [root];
+  for (let value = open.pop(); value !== undefined && count.steps >= 0; value = open.pop()) {
+    if (typeof value === 'string') {
+      count.steps -= value.length / UNITS_PER_STEP;
+      if (count.steps >= 0) count.text += utf8Length(value);
+    } else if (value instanceof RArray) {
+      count.items += value.items.length;
+      count.steps -= value.items.length;
+      if (count.steps >= 0) for (const item of value.items) if (hasSize(item)) open.push(item);
+    } else if (value instanceof RMap) {
+      count.entries += value.items.size;
+      count.steps -= value.items.size;
+      if (count.steps >= 0)
+        for (const item of value.items.values()) if (hasSize(item)) open.push(item);
+    } else if (value instanceof RBlob) count.items += 1 + value.bytes.length;
+  }
 }
+
+const hasSize = (value: Value): boolean =>
+  typeof value === 'string' || (typeof value === 'object' && value !== null);
 
 /** Text is measured faster than values are visited. */
 const UNITS_PER_STEP = 16;

@@ -127,6 +127,87 @@ export function quoted(text: string): string {
   return `${out}"`;
 }
 
+/** A container on its way to text: what stands around its values and before each. */
+export interface Opened {
+  readonly open: string;
+  readonly close: string;
+  readonly values: readonly Value[];
+  /** What stands before each value; null: nothing. */
+  readonly keys: readonly string[] | null;
+}
+
+export interface TextStyle {
+  readonly separator: string;
+  /** Null for what holds no other values. */
+  opened(value: Value): Opened | null;
+  leaf(value: Value): string;
+}
+
+/** Values of one text, and how deep they nest: what goes round, or branches for ever, ends here. */
+const TEXT_VALUES_MAX = 4_194_304;
+const TEXT_DEPTH_MAX = 200_000;
+/** A text is put together of pieces of about this length, because V8 keeps each `+=` as a node. */
+const PIECE_LENGTH = 65_536;
+
+/** The text of nested values. Has its own stack, so that no nesting is too deep for the host's. */
+export function nestedText(root: Value, style: TextStyle): string {
+  const stack: { readonly of: Opened; at: number }[] = [];
+  const pieces: string[] = [];
+  let text = '';
+  let value: Value | undefined = root;
+  for (let count = 0; value !== undefined; count++) {
+    if (count > TEXT_VALUES_MAX || stack.length > TEXT_DEPTH_MAX) {
+      throw new RangeError('Too many nested values for a text');
+    }
+    if (text.length > PIECE_LENGTH) {
+      // Asking for a character makes it one piece.
+      text.charCodeAt(0);
+      pieces.push(text);
+      text = '';
+    }
+    const opened = style.opened(value);
+    if (opened === null) text += style.leaf(value);
+    else {
+      text += opened.open;
+      stack.push({ of: opened, at: 0 });
+    }
+    value = undefined;
+    for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
+      const { values, keys, close } = top.of;
+      const i = top.at++;
+      value = values[i];
+      if (value !== undefined) {
+        if (i > 0) text += style.separator;
+        if (keys !== null) text += keys[i] as string;
+        break;
+      }
+      text += close;
+      stack.pop();
+    }
+  }
+  return pieces.length === 0 ? text : pieces.join('') + text;
+}
+
+/** A map with its keys in order; `after` stands between key and value. */
+export function openedMap(map: RMap, open: string, after: string): Opened {
+  const keys = sortedKeys(map.items.keys());
+  return {
+    open,
+    close: '}',
+    values: keys.map((key) => map.items.get(key) as Value),
+    keys: keys.map((key) => quoted(key) + after),
+  };
+}
+
+const DEBUG_STYLE: TextStyle = {
+  separator: ', ',
+  opened: (value) => {
+    if (value instanceof RArray) return { open: '[', close: ']', values: value.items, keys: null };
+    return value instanceof RMap ? openedMap(value, '#{', ': ') : null;
+  },
+  leaf: debugText,
+};
+
 export function debugText(value: Value): string {
   switch (typeof value) {
     case 'string':
@@ -140,14 +221,7 @@ export function debugText(value: Value): string {
   if (value === null) return '()';
   if (value instanceof Char) return value.text;
   if (value instanceof Float) return debugFloat(value.value);
-  if (value instanceof RArray) return `[${value.items.map(debugText).join(', ')}]`;
-  if (value instanceof RMap) {
-    const items = value.items;
-    const body = sortedKeys(items.keys()).map(
-      (k) => `${quoted(k)}: ${debugText(items.get(k) ?? null)}`,
-    );
-    return `#{${body.join(', ')}}`;
-  }
+  if (value instanceof RArray || value instanceof RMap) return nestedText(value, DEBUG_STYLE);
   if (value instanceof RBlob) return blobText(value.bytes);
   if (value instanceof Range) return rangeText(value);
   if (value instanceof FnPtr) return `Fn(${value.name})`;
