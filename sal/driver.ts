@@ -2,8 +2,7 @@
  * What a SAL is to its callers: a family of operations, each callable by name with plain JSON arguments.
  *
  * An operation converges: called again by the same job it finds what it did and does nothing twice. Its
- * inverse undoes what one job did, and refuses where somebody else has changed it since. The other verbs
- * are small interfaces of their own; a family has those that make sense for its tool.
+ * inverse undoes what one job did, and refuses where somebody else has changed it since.
  */
 import type { z } from 'zod';
 import type { Capability } from '../schemas/deployment.ts';
@@ -45,29 +44,6 @@ export type BoundOperation = {
 /** Is the tool there, and in which version? */
 export interface Fingerprint {
   fingerprint(): Promise<{ found: boolean; detail: string }>;
-}
-
-/** Brings a thing of this specification into being, or finds that it is. */
-export interface Create<Spec, Thing> {
-  create(spec: Spec, context: SalContext): Promise<Thing>;
-}
-
-export interface Inspect<Thing> {
-  /** What is really there; undefined when nothing is. */
-  inspect(id: string): Promise<Thing | undefined>;
-}
-
-export interface Stop {
-  stop(id: string, context: SalContext): Promise<void>;
-}
-
-export interface Destroy {
-  destroy(id: string, context: SalContext): Promise<void>;
-}
-
-/** After a lost attempt: what did the job leave behind? */
-export interface Recover<Thing> {
-  recover(jobId: string): Promise<Thing | undefined>;
 }
 
 export interface Family extends Fingerprint {
