@@ -25,7 +25,7 @@ import { readIfThere, SECRET_MODE, writeAtomic } from './atomic-file.ts';
 import { credsText } from './connect.ts';
 import { addressOf, signingKey, signingKeyFromText, type NkeyRole } from './identity.ts';
 import type { SigningKey } from './identity.ts';
-import type { ServerTrust } from './server.ts';
+import type { ServerTrust } from './server-config.ts';
 import {
   blobSubjects,
   bucketCopies,

@@ -1,9 +1,9 @@
 /**
  * The embedded nats-server: a child process that lives and dies with this one.
  *
- * Here: its configuration, start, readiness, restart with back-off, orderly stop, the kept port. Which
- * binary is bus/server-binary.ts; whom it trusts is bus/credentials.ts; that only one `up` uses a data
- * folder is bus/data-lock.ts, taken here because the store must not be opened twice.
+ * Here: its start, readiness, restart with back-off, orderly stop, the kept port. What it is told is
+ * bus/server-config.ts; which binary is bus/server-binary.ts; whom it trusts is bus/credentials.ts; that only
+ * one `up` uses a data folder is bus/data-lock.ts, taken here because the store must not be opened twice.
  *
  * S1 The server never outlives this process (setpriv --pdeathsig), and one that did is ended first.
  * S2 The port is chosen once and kept in the data folder: clients and nodes hold its address.
@@ -13,44 +13,21 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isMainThread } from 'node:worker_threads';
-import type { Durability } from '../schemas/config.ts';
 import { HeroError } from '../schemas/errors.ts';
 import { readIfThere, writeAtomic } from './atomic-file.ts';
 import { backoffMs } from './backoff.ts';
 import { lockData, type DataLock } from './data-lock.ts';
 import { isRunning, portHolder, startedWith } from './processes.ts';
 import { findServerBinary, type ServerBinary } from './server-binary.ts';
-
-/** Whom the server trusts: public texts only, made by bus/credentials.ts. */
-export type ServerTrust = {
-  operatorJwt: string;
-  systemAccount: string;
-  /** Account public key -> account JWT. */
-  accounts: ReadonlyMap<string, string>;
-  /** The join credentials' token: what who connects without credentials is given. */
-  guestJwt: string;
-};
-
-export type ClusterOptions = {
-  /** Unique in the cluster. */
-  serverName: string;
-  clusterName: string;
-  /** `host:port` for routes. */
-  listen: string;
-  routes: string[];
-};
-
-export type ServerOptions = {
-  dataDir: string;
-  trust: ServerTrust;
-  durability: Durability;
-  /** Default 127.0.0.1. */
-  host?: string;
-  cluster?: ClusterOptions;
-};
+import {
+  serverConfig,
+  type ServerOptions,
+  type ServerPaths,
+  serverPaths,
+} from './server-config.ts';
 
 export type EmbeddedServer = {
   /** `nats://host:port`, the same for the life of the data folder. */
@@ -70,13 +47,6 @@ const RESTART = { firstMs: 100, capMs: 5_000 };
 /** A server that ran this long was well: the next death starts the back-off anew. */
 const WELL_AFTER_MS = 30_000;
 const STDERR_KEPT = 8 * 1024;
-/** An envelope of 1 MiB and the log entry that carries it. */
-const MAX_PAYLOAD_BYTES = 2 * 1024 * 1024;
-/** A JWT with hundreds of permissions travels in one CONNECT line (reference/bus.md 1). */
-const MAX_CONTROL_LINE_BYTES = 65_536;
-
-type Paths = { dir: string; config: string; log: string; port: string; ports: string };
-
 type Running = { child: ChildProcess; pid: number; port: number };
 
 /** Starts the server of a data folder and resolves when it answers. */
@@ -89,7 +59,7 @@ export async function startServer(options: ServerOptions): Promise<EmbeddedServe
   }
   const binary = await findServerBinary();
   const lock = await lockData(options.dataDir);
-  const paths = pathsOf(options.dataDir);
+  const paths = serverPaths(options.dataDir);
   try {
     await mkdir(paths.ports, { recursive: true, mode: 0o700 });
     await endLeftovers(paths.config);
@@ -102,21 +72,10 @@ export async function startServer(options: ServerOptions): Promise<EmbeddedServe
   }
 }
 
-function pathsOf(dataDir: string): Paths {
-  const dir = resolve(dataDir, 'nats');
-  return {
-    dir,
-    config: join(dir, 'server.conf'),
-    log: join(dir, 'server.log'),
-    port: join(dir, 'port'),
-    ports: join(dir, 'ports'),
-  };
-}
-
 function keepRunning(
   binary: ServerBinary,
   options: ServerOptions,
-  paths: Paths,
+  paths: ServerPaths,
   lock: DataLock,
   first: Running,
 ): EmbeddedServer {
@@ -164,12 +123,12 @@ function hostInUrl(host = '127.0.0.1'): string {
 }
 
 /** The port of earlier starts, or -1 for one that the system picks. */
-async function keptPort(paths: Paths): Promise<number> {
+async function keptPort(paths: ServerPaths): Promise<number> {
   const text = await readIfThere(paths.port);
   return text === undefined ? -1 : Number.parseInt(text, 10);
 }
 
-async function assertPortFree(host: string, port: number, paths: Paths): Promise<void> {
+async function assertPortFree(host: string, port: number, paths: ServerPaths): Promise<void> {
   const probe = createServer();
   probe.listen({ host, port });
   try {
@@ -208,13 +167,13 @@ function signal(pid: number, name: NodeJS.Signals): void {
 async function launch(
   binary: ServerBinary,
   options: ServerOptions,
-  paths: Paths,
+  paths: ServerPaths,
   port: number,
 ): Promise<Running> {
   if (port > 0) await assertPortFree(options.host ?? '127.0.0.1', port, paths);
   await rm(paths.ports, { recursive: true, force: true });
   await mkdir(paths.ports, { recursive: true, mode: 0o700 });
-  await writeAtomic(paths.config, configText(options, paths, port), 0o600);
+  await writeAtomic(paths.config, serverConfig(options, port), 0o600);
   const args = ['-c', paths.config, '--ports_file_dir', paths.ports];
   const { child, errors } = await spawnBound(binary.file, args);
   try {
@@ -271,7 +230,7 @@ async function endChild(child: ChildProcess): Promise<void> {
 async function readyPort(
   child: ChildProcess,
   pid: number,
-  paths: Paths,
+  paths: ServerPaths,
   errors: () => string,
 ): Promise<number> {
   const file = join(paths.ports, `nats-server_${pid}.ports`);
@@ -308,7 +267,7 @@ function portIn(text: string | undefined): number | undefined {
 /** Earlier starts wrote to the same log: only the lines of this process tell why it ended. */
 async function lastWords(
   { pid, signalCode }: ChildProcess,
-  paths: Paths,
+  paths: ServerPaths,
   errors: () => string,
 ): Promise<string> {
   const log = await readFile(paths.log, 'utf8').catch(() => '');
@@ -316,48 +275,4 @@ async function lastWords(
   const fatal = own.findLast((line) => /\[(FTL|ERR)\]/.test(line));
   const silent = signalCode === null ? 'it gave no reason' : `it was ended by ${signalCode}`;
   return (errors().trim() || fatal || silent).slice(-1024);
-}
-
-/** Quotes and backslashes are the two characters a quoted value of this format cannot hold bare. */
-function quoted(text: string): string {
-  return `"${text.replace(/[\\"]/g, '\\$&')}"`;
-}
-
-function configText(options: ServerOptions, paths: Paths, port: number): string {
-  const { trust, cluster, durability } = options;
-  const accounts = [...trust.accounts].map(([key, jwt]) => `  ${key}: ${jwt}`);
-  const lines = [
-    '# Written by herobus at each start; changes are lost.',
-    `host: ${quoted(options.host ?? '127.0.0.1')}`,
-    `port: ${port}`,
-    `max_payload: ${MAX_PAYLOAD_BYTES}`,
-    `max_control_line: ${MAX_CONTROL_LINE_BYTES}`,
-    `log_file: ${quoted(paths.log)}`,
-    'logfile_size_limit: 8MB',
-    'logfile_max_num: 3',
-    'logtime_utc: true',
-    `operator: ${trust.operatorJwt}`,
-    `default_sentinel: ${trust.guestJwt}`,
-    `system_account: ${trust.systemAccount}`,
-    `resolver: { type: full, dir: ${quoted(join(paths.dir, 'jwt'))}, allow_delete: false, interval: "2m" }`,
-    'resolver_preload: {',
-    ...accounts,
-    '}',
-    'jetstream {',
-    `  store_dir: ${quoted(join(paths.dir, 'jetstream'))}`,
-    // Otherwise the server's own interval: replicated streams are durable by their copies.
-    ...(durability === 'fsync' ? ['  sync_interval: always'] : []),
-    '}',
-  ];
-  if (cluster !== undefined) {
-    lines.push(
-      `server_name: ${quoted(cluster.serverName)}`,
-      'cluster {',
-      `  name: ${quoted(cluster.clusterName)}`,
-      `  listen: ${quoted(cluster.listen)}`,
-      `  routes: [${cluster.routes.map(quoted).join(', ')}]`,
-      '}',
-    );
-  }
-  return `${lines.join('\n')}\n`;
 }
