@@ -29,10 +29,12 @@ import { exactJson } from '../schemas/json.ts';
 import type { RosterNode } from '../schemas/node.ts';
 import { type Admitted, admit } from './admission.ts';
 import { answerCall, type CallDeps, settleWrite } from './calls.ts';
+import type { JobBudget } from './job-budget.ts';
 import type { LedgerView } from './ledger-view.ts';
 import type { NodeView } from './liveness.ts';
 import { isClaimLost } from './liveness.ts';
 import type { ScriptHostEvent } from './script-host.machine.ts';
+import { Outbox } from './outbox.ts';
 import { ScriptNotes } from './script-notes.ts';
 import { type Advanced, type Script, type ScriptPool, WorkerDied } from './script-pool.ts';
 import type { Facts } from './script-sessions.ts';
@@ -41,6 +43,7 @@ export type ScriptHostDeps = {
   bus: Bus;
   ledger: LedgerView;
   pool: ScriptPool;
+  budget: JobBudget;
   nodes: () => readonly RosterNode[];
   /** A node as this supervisor knows it now: its own at first hand, others by the roster. */
   nodeView: (address: string) => NodeView | undefined;
@@ -65,11 +68,13 @@ export class ScriptHost {
   readonly #authority: Authority;
   readonly #state = emptyFlow();
   readonly #work = new Worklist();
-  readonly #published = new Set<PackId>();
+  readonly #outbox = new Outbox();
   readonly #follower: Follower;
   readonly #folded = new Set<() => void>();
   readonly #notes: ScriptNotes;
-  #derived: DerivedJob[] = [];
+  /** Ended jobs leave a gap: nobody asks for them again. */
+  #derived: (DerivedJob | undefined)[] = [];
+  #openJobs = 0;
   #step: Step | undefined;
   #admitted: Admitted | undefined;
   #script: { script: Script; answers: number } | undefined;
@@ -106,9 +111,7 @@ export class ScriptHost {
   /** The link was away: what was missed is read, and packs nobody has claimed are sent again. */
   reconnected(): void {
     // A server that was killed may have lost what waited in a queue: a queue only wakes.
-    for (const id of this.#work.packs) {
-      if (this.#state.packs[id]?.state === 'queued') this.#published.delete(id);
-    }
+    this.#outbox.again();
     this.#follower.poke();
     this.look();
   }
@@ -123,23 +126,24 @@ export class ScriptHost {
     if (performance.now() - this.#movedMs < STILL_MS) return;
     this.#movedMs = performance.now();
     this.#follower.poke();
-    for (const id of this.#unclaimed()) this.#published.delete(id);
+    this.#outbox.again([...this.#unclaimed()]);
     this.look();
   }
 
   /** Queued packs whose node has idle runners of their class: their message must have been lost. */
   *#unclaimed(): Iterable<PackId> {
-    for (const pack of this.#work.openPacks(this.#state)) {
+    for (const pack of this.#work.queuedPacks(this.#state)) {
       const runners = this.#deps.nodeView(pack.node)?.runners ?? [];
       const idle = runners.some(
         (runner) => runner.class === pack.class && runner.busy < runner.slots,
       );
-      if (pack.state === 'queued' && idle) yield pack.pack;
+      if (idle) yield pack.pack;
     }
   }
 
   close(): void {
     this.#closed = true;
+    this.#countOpen(0);
     this.#follower.stop();
     this.#closeScript();
     for (const done of this.#folded) done();
@@ -220,8 +224,9 @@ export class ScriptHost {
       load,
       nowMs: bus.now(),
       isLost: (pack) => isClaimLost(pack, nodeView(pack.node)),
+      spawnTo: this.#spawnTo(),
       step: this.#step,
-      published: this.#published,
+      toSend: this.#outbox.ready(),
     });
   }
 
@@ -231,7 +236,22 @@ export class ScriptHost {
     this.#closeScript();
     this.#step = undefined;
     this.#derived = [];
+    this.#countOpen(0);
     this.#workerDeaths = 0;
+  }
+
+  /** Jobs that have ended are room for as many new ones. */
+  #spawnTo(): number {
+    return this.#endedJobs() + this.#deps.budget.allowance();
+  }
+
+  #endedJobs(): number {
+    return this.#state.jobs.length - this.#work.open.size;
+  }
+
+  #countOpen(open = Math.max(0, this.#derived.length - this.#endedJobs())): void {
+    this.#deps.budget.changed(open - this.#openJobs);
+    this.#openJobs = open;
   }
 
   async #perform(what: Exclude<Next, { do: 'wait' | 'pause' | 'close' }>): Promise<void> {
@@ -317,7 +337,8 @@ export class ScriptHost {
     let advanced: Advanced;
     try {
       const { script, facts } = this.#openScript(this.#admitted);
-      advanced = await script.advance({ ...facts, large }, this.#deps.bus.now());
+      const { bus } = this.#deps;
+      advanced = await script.advance({ ...facts, large }, bus.now(), this.#spawnTo());
     } catch (error) {
       if (!(error instanceof WorkerDied)) throw error;
       this.#script = undefined;
@@ -329,7 +350,10 @@ export class ScriptHost {
     }
     this.#workerDeaths = 0;
     this.#step = advanced.step;
-    for (const job of advanced.jobs) this.#derived[job.n] = job;
+    for (const job of advanced.jobs) {
+      this.#derived[job.n] = this.#state.jobs[job.n]?.endedSeq ? undefined : job;
+    }
+    this.#countOpen();
     this.#notes.publish(advanced.notes.filter(({ replayed }) => !replayed));
   }
 
@@ -390,7 +414,7 @@ export class ScriptHost {
         if (message !== undefined) {
           await bus.queues.publish(subjects.jobs(this.ref.context, kind as never, node), message);
         }
-        this.#published.add(pack);
+        this.#outbox.sent(pack);
       }),
     );
   }
@@ -445,12 +469,19 @@ export class ScriptHost {
     this.#work.note(this.#state, changes);
     if (changes.some(({ type }) => type === 'reopened')) this.#reopened = true;
     for (const change of changes) {
+      if (change.type === 'jobEnded' && change.n < this.#derived.length)
+        this.#derived[change.n] = undefined;
+      if (change.type === 'packClaimed') this.#outbox.gone(change.pack, 'claimed');
+      if (change.type === 'packVoid') this.#outbox.gone(change.pack, 'void');
       if (change.type !== 'job' && change.type !== 'jobEnded') continue;
       const job = this.#state.jobs[change.n];
       const node =
         job === undefined || job.endedSeq !== null || job.retryAt !== null ? null : job.node;
       this.#deps.placed(change.n, node);
+      const pack = this.#state.packs[job?.pack ?? ''];
+      if (pack?.state === 'queued') this.#outbox.add(pack);
     }
+    this.#countOpen();
     this.#movedMs = performance.now();
     for (const done of this.#folded) done();
     if (changes.length > 0) this.#deps.tell({ type: 'FACTS' });

@@ -12,7 +12,8 @@ import type { Facts, FromWorker, ToWorker } from './script-sessions.ts';
 export type Advanced = { step: Step; jobs: DerivedJob[]; notes: Note[] };
 
 export interface Script {
-  advance(facts: Facts, nowMs: number): Promise<Advanced>;
+  /** `spawnTo`: jobs it may have spawned before it is held. */
+  advance(facts: Facts, nowMs: number, spawnTo: number): Promise<Advanced>;
   close(): void;
 }
 
@@ -80,7 +81,7 @@ export class ScriptPool {
     const post = (message: ToWorker): void => seat.worker.postMessage(message);
     post({ type: 'open', id, env, memory });
     return {
-      advance: (facts, nowMs) =>
+      advance: (facts, nowMs, spawnTo) =>
         new Promise<Advanced>((resolve, reject) => {
           if (!this.#seats.includes(seat)) {
             reject(new WorkerDied(`the script worker of ${id} has died`, false));
@@ -89,7 +90,7 @@ export class ScriptPool {
           if (seat.pending.has(id))
             throw new HeroError('internal', `script ${id} is being advanced`);
           seat.pending.set(id, { jobs: [], resolve, reject });
-          post({ type: 'advance', id, facts, nowMs });
+          post({ type: 'advance', id, facts, nowMs, spawnTo });
         }),
       close: () => {
         seat.scripts -= 1;

@@ -18,7 +18,7 @@ import {
 
 export type ToWorker =
   | { type: 'open'; id: string; env: Omit<ScriptEnv, 'sha256'>; memory: Facts }
-  | { type: 'advance'; id: string; facts: Facts; nowMs: number }
+  | { type: 'advance'; id: string; facts: Facts; nowMs: number; spawnTo: number }
   | { type: 'close'; id: string };
 
 /** What became known since the last message: jobs by number, answers from `firstAnswer` on. */
@@ -74,6 +74,12 @@ function learn({ history, large }: Session, facts: Facts): void {
     history.answers[facts.firstAnswer + i] = answer;
 }
 
+/** What the session keeps of a job it has told: all but what it carries. */
+function bare(job: DerivedJob, before: DerivedJob | undefined): DerivedJob {
+  if (before?.digest === job.digest) return { ...job, spec: before.spec };
+  return { ...job, spec: { ...job.spec, payload: null } };
+}
+
 /** What a message may hold: reading one must not hold up the main thread's heartbeat. */
 const JOBS_TOLD_MAX = 1000;
 const BYTES_TOLD_MAX = 1024 * 1024;
@@ -100,6 +106,7 @@ export class ScriptSessions {
         if (session === undefined) return;
         learn(session, message.facts);
         session.history.nowMs = message.nowMs;
+        session.history.spawnTo = message.spawnTo;
         this.#slice(message.id, session);
       }
     }
@@ -129,6 +136,7 @@ export class ScriptSessions {
         const job = jobs[session.told];
         if (job === undefined) break;
         part.push(job);
+        jobs[session.told] = bare(job, jobs[session.told - 1]);
         bytes += job.bytes;
         session.told += 1;
       }

@@ -17,6 +17,7 @@ import { AssignWake } from '../schemas/flow.ts';
 import type { FlowRef } from '../schemas/ids.ts';
 import { readJson } from '../schemas/json.ts';
 import { BEAT_MS, type NodeBeat, type RosterNode, RunnerBeat } from '../schemas/node.ts';
+import { JobBudget } from './job-budget.ts';
 import { LedgerView } from './ledger-view.ts';
 import { Outstanding } from './outstanding.ts';
 import { RunnerRegistry } from './runner-registry.ts';
@@ -73,6 +74,7 @@ class Supervisor implements RunningSupervisor {
   readonly #registry = new RunnerRegistry();
   readonly #outstanding = new Outstanding();
   readonly #pool: ScriptPool;
+  readonly #budget = new JobBudget();
   readonly #deadlines: Deadlines;
   readonly #hosted = new Map<string, Hosted>();
   readonly #actor: Actor<typeof supervisorMachine>;
@@ -207,6 +209,7 @@ class Supervisor implements RunningSupervisor {
       bus,
       ledger: this.#ledger,
       pool: this.#pool,
+      budget: this.#budget,
       nodes: () => roster.nodes(),
       nodeView: (address) => {
         if (address === bus.address) return this.#registry.view(this.#state(), bus.now());

@@ -8,7 +8,8 @@
  *   D3 everything else the script asks is recorded: the k-th question has the k-th answer of the log;
  *   D4 a job or a question that differs from what the log holds is `replay_mismatch`, with the line and
  *      both values;
- *   D5 the script's clock is the stream time of the last thing it waited for.
+ *   D5 the script's clock is the stream time of the last thing it waited for;
+ *   D6 a script with many open jobs may be made to wait at a spawn: it cannot tell, and derives the same.
  */
 import type { BlobRef, SentFile } from '../../schemas/blob.ts';
 import { type ErrorRecord, failure, HeroError } from '../../schemas/errors.ts';
@@ -35,7 +36,7 @@ import {
   moduleSettings,
   placeOf,
 } from './bundle.ts';
-import { type Question, registerFunctions, type Run } from './functions.ts';
+import { handle, type Question, registerFunctions, type Run } from './functions.ts';
 import { SeededRandom } from './random.ts';
 import { canonical } from './spec.ts';
 
@@ -106,6 +107,8 @@ export type History = {
   /** Values of jobs that are blobs, as far as they were fetched. */
   large?(n: number): string | undefined;
   nowMs: number;
+  /** Jobs it may have spawned before it waits for earlier ones to end; none: as many as it likes. */
+  spawnTo?: number;
 };
 
 /** `bytes`: length of the spec's canonical form. */
@@ -120,6 +123,8 @@ export type DerivedJob = {
 export type Step =
   | { state: 'sliced' }
   | { state: 'waiting'; mode: 'all' | 'any'; jobs: number[] }
+  /** It goes on once it may have more jobs than these. */
+  | { state: 'held'; jobs: number }
   /** It joins these jobs, which have ended; their values are blobs and must be fetched. */
   | { state: 'fetches'; jobs: number[] }
   | { state: 'asks'; k: number; name: string; args: string; line: number }
@@ -149,6 +154,7 @@ export class Derivation {
   #pending: { question: Question; k: number; at: Position } | undefined;
   readonly #joinedJobs = new Set<number>();
   #specBytes = 0;
+  #last: { spec: JobSpec; digest: string } | undefined;
   #notes: Note[] = [];
   #noteCount = 0;
   #mismatch: ReplayMismatch | undefined;
@@ -258,6 +264,11 @@ export class Derivation {
       if (question.type === 'call' || question.type === 'sleep') {
         return this.#resolveRecorded(machine, question, k, at);
       }
+      if (question.type === 'room') {
+        if (!this.#hasRoom()) return { state: 'held', jobs: this.jobs.length };
+        machine.resume(handle(question.job));
+        return undefined;
+      }
       const value = this.#joined(question, at);
       if (value === undefined) {
         const jobs = this.#unfetched(question, at);
@@ -301,7 +312,7 @@ export class Derivation {
 
   /** The value of a join where all it needs has ended; throws the job's error. */
   #joined(
-    question: Exclude<Question, { type: 'call' | 'sleep' }>,
+    question: Exclude<Question, { type: 'call' | 'sleep' | 'room' }>,
     at: Position,
   ): Value | undefined {
     if (this.#unfetched(question, at).length > 0) return undefined;
@@ -338,7 +349,10 @@ export class Derivation {
    * Once the answer is there: the jobs whose large values it needs, when the history has not got them all.
    * All of them, because what is fetched replaces what was.
    */
-  #unfetched(question: Exclude<Question, { type: 'call' | 'sleep' }>, at: Position): number[] {
+  #unfetched(
+    question: Exclude<Question, { type: 'call' | 'sleep' | 'room' }>,
+    at: Position,
+  ): number[] {
     const first = question.type === 'any' ? this.#firstEnded(question.jobs) : undefined;
     const needed =
       question.type === 'any' ? (first === undefined ? [] : [first]) : jobsOf(question);
@@ -397,8 +411,9 @@ export class Derivation {
   #host(): Run {
     return {
       spawn: (spec, at) => this.#spawn(spec, at),
+      hasRoom: () => this.#hasRoom(),
       answer: (question, at) =>
-        question.type === 'call' || question.type === 'sleep'
+        question.type === 'call' || question.type === 'sleep' || question.type === 'room'
           ? undefined
           : this.#joined(question, at),
       jobId: (n) => jobId(this.#env.flow, n),
@@ -434,8 +449,19 @@ export class Derivation {
         `job ${n} ${planned.digest.slice(0, 12)}…`,
       );
     }
-    this.jobs.push({ n, spec, digest, line: at.line, bytes: text.length });
+    // Many jobs are alike: they share what is the same.
+    if (this.#last?.digest !== digest) this.#last = { spec, digest };
+    this.jobs.push({ n, ...this.#last, line: at.line, bytes: text.length });
     return n;
+  }
+
+  /** What the log holds already it spawns again in any case. */
+  #hasRoom(): boolean {
+    const spawned = this.jobs.length;
+    const { spawnTo } = this.#history;
+    return (
+      spawnTo === undefined || spawned < spawnTo || this.#history.job(spawned - 1) !== undefined
+    );
   }
 
   #require(capability: string): void {
@@ -525,7 +551,7 @@ export class Derivation {
   }
 }
 
-function jobsOf(question: Exclude<Question, { type: 'call' | 'sleep' }>): number[] {
+function jobsOf(question: Exclude<Question, { type: 'call' | 'sleep' | 'room' }>): number[] {
   return question.type === 'join' || question.type === 'try' ? [question.job] : question.jobs;
 }
 

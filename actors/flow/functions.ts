@@ -26,11 +26,15 @@ export type Question =
   | { type: 'all'; jobs: number[] }
   | { type: 'any'; jobs: number[] }
   | { type: 'call'; name: string; args: string }
-  | { type: 'sleep'; ms: number };
+  | { type: 'sleep'; ms: number }
+  /** It spawned this job and has so many open that it may not go on yet. */
+  | { type: 'room'; job: number };
 
 /** What the functions need of the run they belong to. */
 export type Run = {
   spawn(spec: JobSpec, at: Position): number;
+  /** May it spawn another one now? */
+  hasRoom(): boolean;
   /** The answer where the log has one; undefined: the script must wait. Throws what a join throws. */
   answer(question: Question, at: Position): Value | undefined;
   jobId(n: number): string;
@@ -84,10 +88,12 @@ type Define = (name: string, min: number, max: number, fn: HostFn) => void;
 type Ask = (question: Question, at: Position) => Value | Suspend;
 
 function defineSpawns(define: Define, run: Run): void {
+  const spawned = (n: number): Value | Suspend =>
+    run.hasRoom() ? handle(n) : new Suspend({ type: 'room', job: n } satisfies Question);
   for (const kind of JobKind.options) {
     if (kind === 'sal') continue;
     define(kind, 1, kind === 'process' ? 2 : 1, (args, at) =>
-      handle(run.spawn(jobSpec(kind, spawnEntries(kind, args), run.files), at)),
+      spawned(run.spawn(jobSpec(kind, spawnEntries(kind, args), run.files), at)),
     );
   }
   define('sal', 1, 3, ([op, args, options], at) => {
@@ -98,11 +104,11 @@ function defineSpawns(define: Define, run: Run): void {
       args ?? new RMap(),
       options instanceof RMap ? options.items : new Map(),
     );
-    return handle(run.spawn(spec, at));
+    return spawned(run.spawn(spec, at));
   });
 }
 
-const handle = (n: number): HostObject => new HostObject(HANDLE, { n });
+export const handle = (n: number): HostObject => new HostObject(HANDLE, { n });
 
 /** `process(#{…})`, `process("cmd")` or `process("cmd", ["arg", …])`. */
 function spawnEntries(kind: string, args: Value[]): ReadonlyMap<string, Value> {

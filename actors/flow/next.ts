@@ -32,10 +32,12 @@ export type Next =
 
 export type NextInput = PlanInput & {
   me: string;
+  /** Jobs the script may have spawned before it waits for earlier ones to end. */
+  spawnTo: number;
   /** The script's last step; undefined: it is to be run. */
   step: Step | undefined;
-  /** Packs whose message this process has published. */
-  published: ReadonlySet<PackId>;
+  /** Packs whose message is to be sent now, as far as they are queued still. */
+  toSend: readonly PackId[];
 };
 
 /** Messages published, or packs void-ed, in one go. */
@@ -55,8 +57,8 @@ export function next(input: NextInput): Next {
   if (state.cancelled !== null) return endCancelled(state.cancelled);
   const stranded = strandedPacks(input);
   if (stranded.length > 0) return { do: 'void', packs: stranded, reason: 'its node is lost' };
-  const unpublished = unpublishedPacks(input);
-  if (unpublished.length > 0) return { do: 'publish', packs: unpublished };
+  const unsent = unsentPacks(input);
+  if (unsent.length > 0) return { do: 'publish', packs: unsent };
   if (state.paused) return { do: 'pause' };
   const { step } = input;
   if (step?.state === 'failed') return endOf(input, step);
@@ -73,8 +75,11 @@ export function next(input: NextInput): Next {
   };
 }
 
+/** A script that was held at a spawn goes on when it may spawn so many: not job by job. */
+const SPAWN_STEP = 250;
+
 /** Has what the script waits for come? */
-function canGoOn({ state, nowMs }: NextInput, step: Step): boolean {
+function canGoOn({ state, nowMs, spawnTo }: NextInput, step: Step): boolean {
   const ended = (n: number): boolean => {
     const job = state.jobs[n];
     return job !== undefined && job.endedSeq !== null;
@@ -86,6 +91,8 @@ function canGoOn({ state, nowMs }: NextInput, step: Step): boolean {
       if (step.mode === 'any') return step.jobs.some(ended);
       // From the last one: jobs end roughly in their order, so "not yet" is found at once.
       return step.jobs.findLastIndex((n) => !ended(n)) < 0;
+    case 'held':
+      return spawnTo - step.jobs >= SPAWN_STEP;
     case 'asks':
     case 'sleeps':
       return state.answers.length > step.k;
@@ -104,9 +111,9 @@ function endCancelled({ reason, by }: NonNullable<FlowState['cancelled']>): Next
 
 /** The script is through: nothing of it may be left behind that could still begin. */
 function endOf({ state, work, flow }: NextInput, step: Step & { state: 'done' | 'failed' }): Next {
-  const queued = [...work.packs].filter((id) => state.packs[id]?.state === 'queued');
-  if (queued.length > 0) {
-    return { do: 'void', packs: queued.slice(0, AT_ONCE_MAX), reason: 'its flow ends' };
+  if (work.queued.size > 0) {
+    const packs = firstOf(work.queuedPacks(state), () => true).map(({ pack }) => pack);
+    if (packs.length > 0) return { do: 'void', packs, reason: 'its flow ends' };
   }
   if (step.state === 'failed') {
     const refused = state.jobs.length === 0 && (step.refused || REFUSALS.has(step.error.code));
@@ -157,24 +164,24 @@ function strandedPacks({ state, work, roster }: NextInput): PackId[] {
       .map((node) => node.address),
   );
   if (gone.size === 0) return [];
-  const stranded: PackId[] = [];
-  for (const pack of work.openPacks(state)) {
-    if (pack.state === 'queued' && gone.has(pack.node)) stranded.push(pack.pack);
-    if (stranded.length >= AT_ONCE_MAX) break;
-  }
-  return stranded;
+  return firstOf(work.queuedPacks(state), ({ node }) => gone.has(node)).map(({ pack }) => pack);
 }
 
-/** Packs that are planned and neither claimed nor void, and whose payloads have been derived again. */
-function unpublishedPacks({ state, work, published, derived }: NextInput): PackState[] {
+function firstOf(packs: Iterable<PackState>, wanted: (pack: PackState) => boolean): PackState[] {
   const found: PackState[] = [];
-  for (const id of work.packs) {
-    const pack = state.packs[id];
-    if (pack?.state !== 'queued' || published.has(id)) continue;
-    if (pack.jobs.every((n) => n < derived.length)) found.push(pack);
+  for (const pack of packs) {
+    if (wanted(pack)) found.push(pack);
     if (found.length >= AT_ONCE_MAX) break;
   }
   return found;
+}
+
+/** Packs that are to be sent and whose payloads have been derived again. */
+function unsentPacks({ state, toSend, derived }: NextInput): PackState[] {
+  return toSend.flatMap((id) => {
+    const pack = state.packs[id];
+    return pack?.state === 'queued' && pack.jobs.every((n) => n < derived.length) ? [pack] : [];
+  });
 }
 
 const earliest = (...moments: (number | undefined)[]): number | null => {

@@ -30,7 +30,8 @@ export type PlanInput = {
   context: string;
   state: FlowState;
   work: Worklist;
-  derived: readonly DerivedJob[];
+  /** Jobs by number; what has ended need not be there. */
+  derived: readonly (DerivedJob | undefined)[];
   roster: readonly RosterNode[];
   load: Load;
   nowMs: number;
@@ -92,7 +93,7 @@ function admitNewJobs({ state, derived }: PlanInput, plan: Draft, candidates: Ca
   const from = state.jobs.length;
   for (const job of derived.slice(from, from + PLAN_ITEMS_MAX)) {
     // The other half is for where they go.
-    if (plan.bytes > PLAN_BYTES_MAX / 2) return;
+    if (plan.bytes > PLAN_BYTES_MAX / 2 || job === undefined) return;
     const { kind, name, retries, backoff_ms, idempotent, after } = job.spec;
     const { n, digest, line } = job;
     add(plan, plan.jobs, {
@@ -150,8 +151,8 @@ function blockedBy({ state, flow }: PlanInput, job: JobState): 'waits' | Gone | 
 /** Packs whose claimer is gone: what was not begun moves on, what was begun is lost. */
 function reviewPacks(input: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const { state, work, derived } = input;
-  for (const claimed of work.openPacks(state)) {
-    if (claimed.state !== 'claimed' || !input.isLost(claimed)) continue;
+  for (const claimed of work.claimedPacks(state)) {
+    if (!input.isLost(claimed)) continue;
     for (const n of claimed.jobs) {
       if (isFull(plan)) return;
       const job = state.jobs[n];

@@ -9,9 +9,10 @@ export class Worklist {
   readonly loose = new Set<number>();
   /** Queued packs that hold a job which has ended: nobody may begin it, so the pack must be void-ed. */
   readonly tainted = new Set<string>();
-  /** Jobs that have not ended, and packs that may still hold some of them. */
+  /** Jobs that have not ended; packs nobody has claimed; claimed packs that may still hold open jobs. */
   readonly open = new Set<number>();
-  readonly packs = new Set<string>();
+  readonly queued = new Set<string>();
+  readonly #claimed = new Set<string>();
   /** Jobs that ended since `takeEnded` was last called, in log order: what the script may wait for. */
   #ended: number[] = [];
 
@@ -30,9 +31,11 @@ export class Worklist {
           break;
         case 'packClaimed':
           this.tainted.delete(change.pack);
+          this.queued.delete(change.pack);
+          this.#claimed.add(change.pack);
           break;
         case 'packVoid':
-          this.packs.delete(change.pack);
+          this.queued.delete(change.pack);
           this.tainted.delete(change.pack);
           for (const n of state.packs[change.pack]?.jobs ?? []) this.#noteJob(state, n);
           break;
@@ -58,13 +61,13 @@ export class Worklist {
     if (loose) this.loose.add(n);
     else {
       this.loose.delete(n);
-      this.packs.add(pack.pack);
+      if (pack.state === 'queued') this.queued.add(pack.pack);
     }
   }
 
-  /** Open packs; those whose jobs have all ended or moved on are dropped on the way. */
-  *openPacks(state: FlowState): Iterable<FlowState['packs'][string]> {
-    for (const id of this.packs) {
+  /** Claimed packs with open jobs; those whose jobs have all ended or moved on are dropped on the way. */
+  *claimedPacks(state: FlowState): Iterable<FlowState['packs'][string]> {
+    for (const id of this.#claimed) {
       const pack = state.packs[id];
       const live =
         pack !== undefined &&
@@ -73,7 +76,14 @@ export class Worklist {
           return job?.pack === id && job.endedSeq === null && job.retryAt === null;
         });
       if (live) yield pack;
-      else this.packs.delete(id);
+      else this.#claimed.delete(id);
+    }
+  }
+
+  *queuedPacks(state: FlowState): Iterable<FlowState['packs'][string]> {
+    for (const id of this.queued) {
+      const pack = state.packs[id];
+      if (pack?.state === 'queued') yield pack;
     }
   }
 }

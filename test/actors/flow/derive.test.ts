@@ -277,3 +277,44 @@ test('derive - log and progress are notes, in order', () => {
     ['log a', 'progress 1/2 b', 'log {"c":1}', 'log d'],
   );
 });
+
+test('derive - a script that is held at its spawns derives the same, and is never held by what the log has', () => {
+  const script = `let all = [];
+    for i in 0..40 { all.push(process("echo", [i.to_string()])); }
+    [1, 2].map(|i| join(process("echo", [i.to_string()])));
+    join_all(all).len()`;
+  const free = new PlayedLog([]).run(env(script));
+  const held = new PlayedLog([]);
+  const derivation = new Derivation(env(script));
+  let holds = 0;
+  for (let spawnTo = 5; ; ) {
+    const history = { ...bound(held), spawnTo };
+    const step = derivation.advance(history, 10_000);
+    for (const { n, digest } of derivation.jobs) held.jobs[n] ??= pending(digest);
+    if (step.state === 'held') {
+      holds += 1;
+      assert.equal(step.jobs, spawnTo, 'held at the very job');
+      spawnTo += 5;
+      continue;
+    }
+    if (step.state !== 'waiting') break;
+    for (const n of step.jobs) {
+      const end = { status: 'completed' as const, endedSeq: 10 + n, endedAt: 1, value: 'null' };
+      held.jobs[n] = { ...(held.jobs[n] as KnownJob), ...end };
+    }
+  }
+  assert.ok(holds > 5, String(holds));
+  assert.deepEqual(derivation.jobs, free.derivation.jobs);
+  const again = new Derivation(env(script)).advance({ ...bound(held), spawnTo: 0 }, 1_000_000);
+  assert.equal(
+    again.state,
+    'done',
+    'a replay passes all jobs of the log, however many it may spawn',
+  );
+});
+
+const bound = (log: PlayedLog): History => ({
+  job: (n) => log.job(n),
+  answer: (k) => log.answer(k),
+  nowMs: START_MS,
+});

@@ -171,7 +171,8 @@ class World {
   }
 
   next(step: NextInput['step']): Next {
-    return next({ ...this.input, me: ME, step, published: this.published });
+    const toSend = [...this.work.queued].filter((pack) => !this.published.has(pack));
+    return next({ ...this.input, me: ME, step, toSend, spawnTo: 100 });
   }
 }
 
@@ -434,4 +435,16 @@ test('plan - packs are cut by bytes too', () => {
   const plan = world.plan();
   assert.ok(plan);
   assert.ok([...contents(plan).values()].every((content) => content.length <= 2));
+});
+
+test('next - a script held at a spawn goes on when it may spawn many, not job by job', () => {
+  const world = new World(jobs(3));
+  world.plan();
+  for (const pack of world.work.queued) world.published.add(pack);
+  const held = { state: 'held', jobs: 3 } as const;
+  const may = (spawnTo: number): string =>
+    next({ ...world.input, me: ME, step: held, toSend: [], spawnTo }).do;
+  assert.equal(may(3), 'wait');
+  assert.equal(may(4), 'wait');
+  assert.equal(may(2000), 'advance');
 });
