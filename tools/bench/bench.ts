@@ -3,6 +3,7 @@ type Bench = { run: (argv: string[]) => Promise<number> };
 
 const BENCHES: Record<string, () => Promise<Bench>> = {
   jobs: () => import('./jobs.ts'),
+  memory: () => import('./memory.ts'),
   rhai: () => import('./rhai/rhai.ts'),
 };
 

@@ -44,6 +44,7 @@ export class Herobus {
   readonly #identity: Identity;
   readonly #bus: NatsBus;
   readonly #waiting = new Map<string, (end: End) => void>();
+  readonly #seen = { jobs: 0, timers: 0 };
 
   private constructor(child: Child, identity: Identity, bus: NatsBus) {
     this.#child = child;
@@ -58,6 +59,15 @@ export class Herobus {
         ended?.(JSON.parse(Buffer.from(message.data).toString('utf8')) as End);
       },
     );
+    const decided = (kind: string): string =>
+      subjects.stored({ context: CONTEXT, flow: '*' }).replace(/>$/, `main.*.${kind}`);
+    bus.subscribe(decided('plan'), ({ data }) => {
+      const plan = JSON.parse(Buffer.from(data).toString('utf8')) as { jobs?: unknown[] };
+      this.#seen.jobs += plan.jobs?.length ?? 0;
+    });
+    bus.subscribe(decided('timer'), () => {
+      this.#seen.timers += 1;
+    });
   }
 
   static async start(workspace: Workspace, options: HerobusOptions): Promise<Herobus> {
@@ -92,6 +102,15 @@ export class Herobus {
     return new Herobus(child, identity, bus);
   }
 
+  /** Jobs in the plans seen so far, and timers. */
+  jobsPlanned(): number {
+    return this.#seen.jobs;
+  }
+
+  timers(): number {
+    return this.#seen.timers;
+  }
+
   /** Roots of all its processes: server and runners are their children. */
   get pids(): number[] {
     return [this.#child.pid];
@@ -101,8 +120,8 @@ export class Herobus {
     return this.#child.stop();
   }
 
-  seal(script: string): Sealed {
-    const draft = { context: CONTEXT, script, args: {}, grants: ['noop'], on: null };
+  seal(script: string, grants: string[] = ['noop']): Sealed {
+    const draft = { context: CONTEXT, script, args: {}, grants, on: null };
     const bytes = sealDeployment(
       { ...draft, lifetimeMs: LIFETIME_MS },
       [this.#identity],
