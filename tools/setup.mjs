@@ -29,6 +29,10 @@ export const SYSTEM_PACKAGES = {
   setpriv: 'util-linux',
   unshare: 'util-linux',
   ip: 'iproute2',
+  strace: 'strace',
+  busybox: 'busybox-static',
+  mke2fs: 'e2fsprogs',
+  'qemu-system-x86_64': 'qemu-system-x86',
 };
 
 /** @typedef {{ what: string, why: string, fix: string }} SetupProblem */
@@ -429,11 +433,28 @@ function ensureSystemPackages() {
   else say(`could not install ${names.join(' ')}: ${lastLines(done.output)}`);
 }
 
+/** The kernel that virtual machines of the tests boot: unpacked into the cache, not installed. */
+function ensureKernel() {
+  if (existsSync(join(ROOT, '.cache', 'kernel')) || onPath('qemu-system-x86_64') === null) return;
+  const start = Date.now();
+  const fetch = () => run(packagedNode(), [join(ROOT, 'tools', 'kernel.ts')]);
+  let done = fetch();
+  if (!done.ok && process.getuid?.() === 0) {
+    run('apt-get', ['update', '-q']);
+    done = fetch();
+  }
+  if (done.ok) say(`unpacked ${done.stdout} in ${seconds(start)}`);
+  else say(`some system tests will be skipped, no kernel: ${lastLines(done.output)}`);
+}
+
 function main() {
   ensureDependencies();
   const server = ensureServer();
   ensureDist();
-  if (process.argv.includes('--system')) ensureSystemPackages();
+  if (process.argv.includes('--system')) {
+    ensureSystemPackages();
+    ensureKernel();
+  }
   if (process.argv.includes('--verbose')) {
     say(`nats-server ${server?.version.join('.')} at ${server?.file}`);
   }
