@@ -22,6 +22,11 @@ const AREAS: Record<string, Area> = {
     env: (seed) => ({ CHAOS_KILLS: '150', CHAOS_SEED: String(seed) }),
     seeds: 2,
   },
+  power: {
+    files: ['test/system/power-loss.test.ts'],
+    env: (seed) => ({ POWER_CUTS: '20', POWER_SEED: String(seed) }),
+    seeds: 1,
+  },
   simulate: {
     files: ['test/simulate/simulate.test.ts'],
     env: (seed) => ({ SIMULATE_SEEDS: '2000', SIMULATE_FROM: String(seed * 1_000_000) }),
