@@ -160,21 +160,30 @@ export function maskOf(value: Value): number {
 }
 
 export class NativeTable {
-  private readonly byKey: Map<string, readonly NativeFn[]>;
+  private readonly base: NativeTable | undefined;
+  /** By name and arity; what is here stands for what the base has of them, too. */
+  private readonly byKey = new Map<string, readonly NativeFn[]>();
   private readonly getters = new Map<string, readonly NativeFn[]>();
-  private readonly mutating: Set<string>;
-  private readonly names: Set<string>;
+  private readonly mutating = new Set<string>();
+  private readonly names = new Set<string>();
 
-  /** Begins with what another table holds, which what is added here does not reach. */
+  /** Holds what another table holds, which what is added here does not reach; nothing is copied. */
   constructor(base?: NativeTable) {
-    this.byKey = new Map(base?.byKey);
-    this.mutating = new Set(base?.mutating);
-    this.names = new Set(base?.names);
+    this.base = base;
   }
 
   /** The functions of a name and arity, the last registered first. */
   find(name: string, arity: number): readonly NativeFn[] {
-    return this.byKey.get(`${name}/${arity}`) ?? NONE;
+    return this.atKey(`${name}/${arity}`);
+  }
+
+  private atKey(key: string): readonly NativeFn[] {
+    return this.byKey.get(key) ?? this.base?.atKey(key) ?? NONE;
+  }
+
+  private *allNames(): Iterable<string> {
+    if (this.base !== undefined) yield* this.base.allNames();
+    for (const name of this.names) if (this.base?.has(name) !== true) yield name;
   }
 
   /** The getters of a property. */
@@ -188,13 +197,13 @@ export class NativeTable {
   }
 
   has(name: string): boolean {
-    return this.names.has(name);
+    return this.names.has(name) || this.base?.has(name) === true;
   }
 
   /** The numbers of parameters functions of that name have. */
   arities(name: string): number[] {
     const found: number[] = [];
-    for (let n = 0; n <= 20; n++) if (this.byKey.has(`${name}/${n}`)) found.push(n);
+    for (let n = 0; n <= 20; n++) if (this.find(name, n).length > 0) found.push(n);
     return found;
   }
 
@@ -205,12 +214,12 @@ export class NativeTable {
 
   /** The names that can be called. */
   callable(): string[] {
-    return [...this.names].filter((name) => /^[a-z]\w*$/i.test(name));
+    return [...this.allNames()].filter((name) => /^[a-z]\w*$/i.test(name));
   }
 
   /** The properties that can be read of a type. */
   gettersOf(type: string): string[] {
-    return [...this.names]
+    return [...this.allNames()]
       .filter((name) => name.startsWith('get$'))
       .filter((name) =>
         this.find(name, 1).some(({ masks }) => {
@@ -223,13 +232,13 @@ export class NativeTable {
 
   /** Could a call change its first argument? */
   mayMutate(name: string, arity: number): boolean {
-    return this.mutating.has(`${name}/${arity}`);
+    return this.mutating.has(`${name}/${arity}`) || this.base?.mayMutate(name, arity) === true;
   }
 
   add(fn: NativeFn): void {
     const key = `${fn.name}/${fn.masks.length}`;
     this.getters.clear();
-    this.byKey.set(key, [fn, ...(this.byKey.get(key) ?? [])]);
+    this.byKey.set(key, [fn, ...this.atKey(key)]);
     this.names.add(fn.name);
     if (fn.mutates) this.mutating.add(key);
   }
