@@ -35,8 +35,11 @@ export class FenceLost extends Error {
 
 /** A running follow: entries arrive in order, each once, from the sequence asked for. */
 export interface Follower {
-  /** Settles when everything stored at the time of the call has been delivered. */
-  readonly caughtUp: Promise<void>;
+  /**
+   * Settles when everything stored at the time of the call has been delivered. Gives the sequence up to
+   * which it had read then; for a follow of what comes after a filter: that of the last message under it.
+   */
+  readonly caughtUp: Promise<number>;
   /** Reads again what the log stored since the last entry delivered: for who suspects a gap. */
   poke(): void;
   stop(): void;

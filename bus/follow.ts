@@ -103,7 +103,7 @@ export function startFollow(options: FollowOptions): Follower {
 
 class Follow implements Follower {
   readonly #options: FollowOptions;
-  readonly #caughtUp = Promise.withResolvers<void>();
+  readonly #caughtUp = Promise.withResolvers<number>();
   readonly #endings: (() => void)[];
   /** Sequence of the last entry delivered or passed over. */
   #last: number;
@@ -132,7 +132,7 @@ class Follow implements Follower {
     this.poke();
   }
 
-  get caughtUp(): Promise<void> {
+  get caughtUp(): Promise<number> {
     return this.#caughtUp.promise;
   }
 
@@ -146,7 +146,7 @@ class Follow implements Follower {
   stop(): void {
     this.#stopped = true;
     this.#held = [];
-    this.#caughtUp.resolve();
+    this.#caughtUp.resolve(this.#last);
     for (const end of this.#endings) end();
   }
 
@@ -187,7 +187,7 @@ class Follow implements Follower {
     }
     this.#running = false;
     if (!this.#stopped) this.#release();
-    this.#caughtUp.resolve();
+    this.#caughtUp.resolve(this.#last);
   }
 
   async #readOnce(): Promise<void> {

@@ -67,10 +67,11 @@ export class FlowWatches {
    */
   async look(ref: FlowRef, plan: number, listener: Listener): Promise<void> {
     const { log } = this.#bus;
-    // What is decided before its decisions are followed stands in the log by then.
-    await this.#watches.get(`${ref.context}.${ref.flow}`)?.live.caughtUp;
-    const last = await log.lastDecision(ref);
-    if (last === undefined || last.seq <= plan) return;
+    const watch = this.#watches.get(`${ref.context}.${ref.flow}`);
+    if (watch === undefined) return;
+    // What was decided before its decisions were followed ends here, what came since was seen.
+    const before = await watch.live.caughtUp;
+    if (Math.max(before, watch.seen) <= plan && !watch.gap) return;
     const [cancel, end, call] = await Promise.all([
       log.lastDecision(ref, 'cancel'),
       log.lastDecision(ref, 'end'),

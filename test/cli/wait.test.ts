@@ -45,7 +45,7 @@ class Played {
       log: {
         follow: (_ref: object, _from: number, onEntry: (entry: Entry) => void) => {
           this.#onEntry = onEntry;
-          return { caughtUp: Promise.resolve(), poke: () => undefined, stop: () => undefined };
+          return { caughtUp: Promise.resolve(0), poke: () => undefined, stop: () => undefined };
         },
       },
     };

@@ -177,7 +177,7 @@ export class FakeBus {
       this.#watchers.add(watcher);
       this.events.push('watch');
       return {
-        caughtUp: Promise.resolve(),
+        caughtUp: next().then(() => this.#decisions(ref).at(-1)?.seq ?? 0),
         poke: () => undefined,
         stop: () => this.#watchers.delete(watcher),
       };

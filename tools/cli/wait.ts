@@ -75,7 +75,7 @@ export class Waiting {
   constructor(options: WaitOptions) {
     this.#options = options;
     this.#accepted = options.published === undefined;
-    let caughtUp = Promise.resolve();
+    let caughtUp: Promise<void> = Promise.resolve();
     const { session, ref, published, onChange, context } = options;
     if (published !== undefined) {
       const refused = session.bus.subscribe(
