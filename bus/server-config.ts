@@ -33,6 +33,8 @@ export type ServerOptions = {
   /** Default 127.0.0.1. */
   host?: string;
   cluster?: ClusterOptions;
+  /** Told when the server ended and is started again, and why. */
+  alarm?: (message: string) => void;
 };
 
 /** An envelope of 1 MiB and the log entry that carries it. */

@@ -7,7 +7,8 @@
  *
  * S1 The server never outlives this process (setpriv --pdeathsig), and one that did is ended first.
  * S2 The port is chosen once and kept in the data folder: clients and nodes hold its address.
- * S3 A server that dies is started again, for ever, until `stop`.
+ * S3 A server that dies is started again, for ever, until `stop`; each time it is said, with the cause.
+ * S4 The same holds for its first start, unless it ends by itself again and again: that no start mends.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,7 +17,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isMainThread } from 'node:worker_threads';
-import { HeroError } from '../schemas/errors.ts';
+import { ensureError, HeroError } from '../schemas/errors.ts';
 import { readIfThere, writeAtomic } from './atomic-file.ts';
 import { backoffMs } from './backoff.ts';
 import { lockData, type DataLock } from './data-lock.ts';
@@ -45,9 +46,21 @@ const READY_POLL_MS = 10;
 const STOP_DEADLINE_MS = 10_000;
 const RESTART = { firstMs: 100, capMs: 5_000 };
 /** A server that ran this long was well: the next death starts the back-off anew. */
-const WELL_AFTER_MS = 30_000;
+const WELL_AFTER_MS = 5_000;
+/** A first start that the server itself ended so often in a row ends the same way for ever. */
+const OWN_ENDS_MAX = 3;
 const STDERR_KEPT = 8 * 1024;
 type Running = { child: ChildProcess; pid: number; port: number };
+
+/** The server ended before it was ready: by itself, or by a signal somebody sent. */
+class EndedAtStart extends HeroError {
+  readonly byItself: boolean;
+
+  constructor(byItself: boolean, why: string, log: string) {
+    super('unreachable', `nats-server ended at its start: ${why}`, { fix: `See ${log}.` });
+    this.byItself = byItself;
+  }
+}
 
 /** Starts the server of a data folder and resolves when it answers. */
 export async function startServer(options: ServerOptions): Promise<EmbeddedServer> {
@@ -63,7 +76,7 @@ export async function startServer(options: ServerOptions): Promise<EmbeddedServe
   try {
     await mkdir(paths.ports, { recursive: true, mode: 0o700 });
     await endLeftovers(paths.config);
-    const running = await launch(binary, options, paths, await keptPort(paths));
+    const running = await firstLaunch(binary, options, paths, await keptPort(paths));
     await writeAtomic(paths.port, `${running.port}\n`, 0o644);
     return keepRunning(binary, options, paths, lock, running);
   } catch (error) {
@@ -86,18 +99,27 @@ function keepRunning(
 
   async function supervise(): Promise<void> {
     let attempt = 0;
+    let why = '';
     while (!stopping.signal.aborted) {
       const startedAt = performance.now();
-      if (current !== undefined) await exited(current.child);
+      if (current !== undefined) {
+        await exited(current.child);
+        why = `nats-server ended: ${endOf(current.child)}`;
+      }
       current = undefined;
-      if (performance.now() - startedAt > WELL_AFTER_MS) attempt = 0;
-      await sleep(backoffMs(attempt++, RESTART), undefined, { signal: stopping.signal }).catch(
-        () => undefined,
-      );
       if (stopping.signal.aborted) return;
-      // A start that fails is only the next round of this loop (S3); the server's log says why.
-      current = await launch(binary, options, paths, port).catch(() => undefined);
-      if (current !== undefined) restarts++;
+      if (performance.now() - startedAt > WELL_AFTER_MS) attempt = 0;
+      const waitMs = backoffMs(attempt++, RESTART);
+      options.alarm?.(`${why}; started again in ${waitMs} ms`);
+      await sleep(waitMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+      if (stopping.signal.aborted) return;
+      // A start that fails is only the next round of this loop (S3).
+      try {
+        current = await launch(binary, options, paths, port);
+        restarts++;
+      } catch (error) {
+        why = ensureError(error).message;
+      }
     }
   }
 
@@ -116,6 +138,27 @@ function keepRunning(
       await lock.release();
     },
   };
+}
+
+/** S4: a start that was ended from outside is tried again for as long as that goes on. */
+async function firstLaunch(
+  binary: ServerBinary,
+  options: ServerOptions,
+  paths: ServerPaths,
+  port: number,
+): Promise<Running> {
+  for (let attempt = 0, ownEnds = 0; ; attempt++) {
+    try {
+      return await launch(binary, options, paths, port);
+    } catch (error) {
+      if (!(error instanceof EndedAtStart)) throw error;
+      ownEnds = error.byItself ? ownEnds + 1 : 0;
+      if (ownEnds >= OWN_ENDS_MAX) throw error;
+      const waitMs = backoffMs(attempt, RESTART);
+      options.alarm?.(`${error.message}; started again in ${waitMs} ms`);
+      await sleep(waitMs);
+    }
+  }
 }
 
 function hostInUrl(host = '127.0.0.1'): string {
@@ -237,13 +280,8 @@ async function readyPort(
   const deadline = performance.now() + READY_TIMEOUT_MS;
   while (performance.now() < deadline) {
     if (hasExited(child)) {
-      throw new HeroError(
-        'unreachable',
-        `nats-server ended at its start: ${await lastWords(child, paths, errors)}`,
-        {
-          fix: `See ${paths.log}.`,
-        },
-      );
+      const why = await lastWords(child, paths, errors);
+      throw new EndedAtStart(child.signalCode === null, why, paths.log);
     }
     const port = portIn(await readIfThere(file));
     if (port !== undefined) return port;
@@ -266,13 +304,19 @@ function portIn(text: string | undefined): number | undefined {
 
 /** Earlier starts wrote to the same log: only the lines of this process tell why it ended. */
 async function lastWords(
-  { pid, signalCode }: ChildProcess,
+  child: ChildProcess,
   paths: ServerPaths,
   errors: () => string,
 ): Promise<string> {
+  const { pid } = child;
   const log = await readFile(paths.log, 'utf8').catch(() => '');
   const own = log.split('\n').filter((line) => line.startsWith(`[${pid}] `));
   const fatal = own.findLast((line) => /\[(FTL|ERR)\]/.test(line));
-  const silent = signalCode === null ? 'it gave no reason' : `it was ended by ${signalCode}`;
-  return (errors().trim() || fatal || silent).slice(-1024);
+  return (errors().trim() || fatal || endOf(child)).slice(-1024);
+}
+
+function endOf({ exitCode, signalCode }: ChildProcess): string {
+  return signalCode === null
+    ? `it gave no reason (exit code ${exitCode})`
+    : `it was ended by ${signalCode}`;
 }

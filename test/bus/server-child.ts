@@ -6,10 +6,12 @@ import { makeTrust, openKeys } from '../../bus/credentials.ts';
 import { startServer } from '../../bus/server.ts';
 
 const dataDir = process.argv[2] ?? '';
+const alarms: string[] = [];
+const alarm = (message: string) => void alarms.push(message);
 try {
   const trust = await makeTrust(await openKeys(dataDir));
-  const server = await startServer({ dataDir, trust, durability: 'fsync' });
-  process.stdout.write(`${JSON.stringify({ url: server.url, pid: server.pid() })}\n`);
+  const server = await startServer({ dataDir, trust, durability: 'fsync', alarm });
+  process.stdout.write(`${JSON.stringify({ url: server.url, pid: server.pid(), alarms })}\n`);
   process.on('SIGTERM', () => {
     void server.stop().then(() => process.exit(0));
   });

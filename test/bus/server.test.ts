@@ -33,7 +33,19 @@ async function dataFolder(): Promise<string> {
   return dir;
 }
 
-type Said = { url?: string; pid?: number; error?: string; fix?: string };
+type Said = { url?: string; pid?: number; error?: string; fix?: string; alarms?: string[] };
+
+/** A server that only says its version, and otherwise does this; each start is a line of `starts`. */
+async function standIn(dataDir: string, instead: string): Promise<string> {
+  const file = join(dataDir, 'nats-server');
+  const version = 'if [ "$1" = --version ]; then echo "nats-server: v2.15.1"; exit; fi';
+  const program = `${version}\necho start >> ${dataDir}/starts\n${instead}`;
+  await writeFile(file, `#!/bin/sh\n${program}\n`, { mode: 0o755 });
+  return file;
+}
+
+const startsOf = async (dataDir: string): Promise<number> =>
+  (await readFile(join(dataDir, 'starts'), 'utf8')).trimEnd().split('\n').length;
 
 async function startChild(
   dataDir: string,
@@ -134,17 +146,31 @@ describe('server - a child of its process', () => {
     await again.stop();
   });
 
-  it('tells why this start failed, not what an earlier server logged', async () => {
+  it('tells why it cannot start, not what an earlier server logged, once it ended by itself thrice', async () => {
     const dataDir = await dataFolder();
     await mkdir(join(dataDir, 'nats'), { recursive: true });
     const earlier = '[1] 2026/01/01 00:00:00.000000 [ERR] something long ago\n';
     await writeFile(join(dataDir, 'nats', 'server.log'), earlier);
-    const file = join(dataDir, 'nats-server');
-    const program =
-      'if [ "$1" = --version ]; then echo "nats-server: v2.15.1"; else kill -9 $$; fi';
-    await writeFile(file, `#!/bin/sh\n${program}\n`, { mode: 0o755 });
+    const file = await standIn(dataDir, 'echo "no such setting" >&2; exit 1');
     const { said } = await startChild(dataDir, { HEROBUS_NATS_SERVER: file });
-    assert.match(said.error ?? '', /ended at its start: it was ended by SIGKILL$/);
+    assert.match(said.error ?? '', /ended at its start: no such setting$/);
+    assert.equal(await startsOf(dataDir), 3);
+  });
+
+  it('starts again, and says so, when it is killed at its start, however often', async () => {
+    const dataDir = await dataFolder();
+    const { file: real } = await findServerBinary();
+    const file = await standIn(
+      dataDir,
+      `[ "$(wc -l < ${dataDir}/starts)" -gt 5 ] && exec ${real} "$@"; kill -9 $$`,
+    );
+    const { child, said } = await startChild(dataDir, { HEROBUS_NATS_SERVER: file });
+    assert.equal(said.error, undefined);
+    assert.equal(await startsOf(dataDir), 6);
+    assert.equal(said.alarms?.length, 5);
+    assert.match(said.alarms?.[0] ?? '', /it was ended by SIGKILL; started again in \d+ ms$/);
+    child.kill('SIGTERM');
+    await once(child, 'exit');
   });
 
   it('is not started from a worker thread, whose end would end it', async () => {

@@ -57,7 +57,12 @@ export async function startControlPlane(options: ControlPlaneOptions): Promise<C
   };
   try {
     const keys = await openKeys(dataDir);
-    const server = await startServer({ dataDir, trust: await makeTrust(keys), durability });
+    const server = await startServer({
+      dataDir,
+      trust: await makeTrust(keys),
+      durability,
+      alarm: options.alarm,
+    });
     undo.push(() => server.stop());
     const issuer = makeIssuer(keys);
     const joinCreds = join(dataDir, 'join.creds');
