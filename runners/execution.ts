@@ -24,7 +24,7 @@ import { JobOutput } from './output.ts';
 import { Reporter } from './reporter.ts';
 import type { RunnerEvent } from './runner.machine.ts';
 import type { Slots } from './slots.ts';
-import type { Unwanted } from './unwanted.ts';
+import type { Attempt, Unwanted } from './unwanted.ts';
 import type { FlowWatches } from './watch.ts';
 
 /** Proves that a job follows from its flow's signed deployment; throws when it does not. */
@@ -46,7 +46,12 @@ export type Desk = {
   refusing: AbortSignal;
 };
 
-type Running = { job: PackedJob; controller: AbortController; output: JobOutput };
+type Running = {
+  job: PackedJob;
+  begunSeq: number;
+  controller: AbortController;
+  output: JobOutput;
+};
 
 const STORE_RETRY = { firstMs: 100, maxMs: 2000 };
 
@@ -59,8 +64,8 @@ export class PackExecution {
   readonly #reporter: Reporter;
   readonly #running = new Map<number, Running>();
   readonly #ends = new Set<Promise<void>>();
-  /** Jobs nobody wants any more, with the reason. */
-  readonly #unwanted = new Map<number, HeroError>();
+  /** Decisions that took jobs of this pack away: what begins after them is judged by them too. */
+  readonly #taken: Unwanted[] = [];
   readonly #over = Promise.withResolvers<void>();
   readonly #onRefusing = (): void => this.#leaveRest();
   /** Jobs that have not begun, and the slots kept for them. */
@@ -106,13 +111,8 @@ export class PackExecution {
     );
     try {
       await this.#begin(first, async (begun) => {
-        await bus.log.claim(this.ref, this.#pack.pack, {
-          v: 1,
-          inc,
-          type: 'claim',
-          runner: name,
-          begun,
-        });
+        const claim = { v: 1, inc, type: 'claim', runner: name, begun } as const;
+        return (await bus.log.claim(this.ref, this.#pack.pack, claim)).seq;
       });
     } catch (error) {
       this.#listening.stop();
@@ -203,29 +203,30 @@ export class PackExecution {
   /** Write-ahead, then start (E1). Holds a slot for each job; gives them back when it throws. */
   async #begin(
     jobs: PackedJob[],
-    commit: (begun: { n: number; attempt: number }[]) => Promise<void>,
+    commit: (begun: { n: number; attempt: number }[]) => Promise<number>,
   ): Promise<void> {
     const { send, slots, holdsLease } = this.#desk;
     // Counted from here, so that a draining runner waits for what it is about to begin.
     send({ type: 'JOBS_BEGUN', count: jobs.length });
+    let begunSeq: number;
     try {
       if (!holdsLease()) throw cancelled('the lease is gone');
-      await commit(jobs.map(({ n, attempt }) => ({ n, attempt })));
+      begunSeq = await commit(jobs.map(({ n, attempt }) => ({ n, attempt })));
       if (this.#killed || !holdsLease()) throw cancelled('the lease is gone');
     } catch (error) {
       send({ type: 'JOBS_ENDED', count: jobs.length, reporting: 0 });
       slots.release(jobs.length);
       throw error;
     }
-    for (const job of jobs) this.#start(job);
+    for (const job of jobs) this.#start(job, begunSeq);
   }
 
-  #start(job: PackedJob): void {
+  #start(job: PackedJob, begunSeq: number): void {
     const controller = new AbortController();
     const output = new JobOutput(this.#desk.bus, this.ref, job.n, this.#desk.inc);
-    this.#running.set(job.n, { job, controller, output });
-    const unwanted = this.#unwanted.get(job.n);
-    if (unwanted !== undefined) controller.abort(unwanted);
+    this.#running.set(job.n, { job, begunSeq, controller, output });
+    const taken = this.#taken.find(({ covers }) => covers(this.#attempt(job, begunSeq)));
+    if (taken !== undefined) controller.abort(cancelled(taken.why));
     this.#track(this.#execute(job, controller, output));
   }
 
@@ -324,16 +325,22 @@ export class PackExecution {
     }
   }
 
-  /** A decision of the flow takes jobs away: mine are ended. */
-  #unwant({ why, covers }: Unwanted): void {
-    const reason = cancelled(why);
-    for (const { n, attempt } of this.#pack.jobs) {
-      if (!covers(n, attempt)) continue;
-      if (!this.#unwanted.has(n)) this.#unwanted.set(n, reason);
-      this.#running.get(n)?.controller.abort(reason);
+  /** A decision of the flow takes jobs away: mine are ended. What is older than the pack knew of it. */
+  #unwant(unwanted: Unwanted): void {
+    const { seq, why, covers } = unwanted;
+    if (seq <= this.#pack.plan) return;
+    const isMine = (job: PackedJob): boolean => covers(this.#attempt(job));
+    if (!this.#pack.jobs.some(isMine)) return;
+    this.#taken.push(unwanted);
+    for (const { job, begunSeq, controller } of this.#running.values()) {
+      if (covers(this.#attempt(job, begunSeq))) controller.abort(cancelled(why));
     }
-    this.#shorten(this.#queue.filter(({ n }) => !this.#unwanted.has(n)));
+    this.#shorten(this.#queue.filter((job) => !isMine(job)));
     this.#checkOver();
+  }
+
+  #attempt({ n, attempt }: PackedJob, begunSeq?: number): Attempt {
+    return { n, attempt, pack: this.#pack.pack, begunSeq };
   }
 }
 

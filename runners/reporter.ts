@@ -36,7 +36,8 @@ export type ReporterOptions = {
 type Item = {
   bytes: number;
   fact: { begun: Begun } | { result: Result };
-  resolve: () => void;
+  /** With where its fact stands in the log. */
+  resolve: (seq: number) => void;
   reject: (reason: Error) => void;
 };
 
@@ -55,9 +56,12 @@ export class Reporter {
     this.#options = options;
   }
 
-  /** Resolves when all are committed; rejects with NotReported when they never will be. */
-  async begun(list: Begun[]): Promise<void> {
-    await Promise.all(list.map((begun) => this.#add({ begun }, BEGUN_BYTES)));
+  /**
+   * Resolves when all are committed, with where the log says so; rejects with NotReported when they never
+   * will be.
+   */
+  async begun(list: Begun[]): Promise<number> {
+    return Math.max(...(await Promise.all(list.map((begun) => this.#add({ begun }, BEGUN_BYTES)))));
   }
 
   /** Makes an append soon, if `beforeAppend` or anybody else has something for it. */
@@ -86,7 +90,7 @@ export class Reporter {
     this.#drop(this.#items.splice(0));
   }
 
-  #add(fact: Item['fact'], bytes: number): Promise<void> {
+  #add(fact: Item['fact'], bytes: number): Promise<number> {
     if (this.#halted) return Promise.reject(new NotReported('the runner reports nothing any more'));
     return new Promise((resolve, reject) => {
       this.#items.push({ bytes, fact, resolve, reject });
@@ -99,8 +103,9 @@ export class Reporter {
       if (!this.#halted) this.#options.beforeAppend();
       if (this.#items.length === 0) break;
       const batch = this.#nextBatch();
-      if (await this.#append(batch)) {
-        for (const item of batch) item.resolve();
+      const seq = await this.#append(batch);
+      if (seq !== undefined) {
+        for (const item of batch) item.resolve(seq);
         const results = batch.filter(({ fact }) => 'result' in fact).length;
         if (results > 0) this.#options.onReported(results);
       } else {
@@ -122,8 +127,8 @@ export class Reporter {
     return this.#items.splice(0, count);
   }
 
-  /** False when it will not be appended: halted, or the lease is gone. */
-  async #append(batch: Item[]): Promise<boolean> {
+  /** Where it stands; undefined when it will not be appended: halted, or the lease is gone. */
+  async #append(batch: Item[]): Promise<number | undefined> {
     const { log, ref, pack, inc, runner, mayReport } = this.#options;
     const body: RunEntry = { v: 1, inc, runner, begun: [], results: [] };
     for (const { fact } of batch) {
@@ -131,10 +136,9 @@ export class Reporter {
       else body.results.push(fact.result);
     }
     for (let tries = 0; ; tries++) {
-      if (this.#halted || !mayReport()) return false;
+      if (this.#halted || !mayReport()) return undefined;
       try {
-        await log.fact(ref, pack, body);
-        return true;
+        return (await log.fact(ref, pack, body)).seq;
       } catch {
         await delay(backoffMs(tries, RETRY));
       }

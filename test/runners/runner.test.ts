@@ -405,6 +405,43 @@ test('runner - a plan of a later attempt ends the earlier one; of the same it do
   await until('both are over', () => bus.results().length === 2);
 });
 
+test('runner - the same attempt given to another pack leaves what had begun and takes the rest', async () => {
+  const { bus, hand } = start({ slots: 1 });
+  bus.publishPack(pack([job(0), job(1), job(2)]));
+  await until('the first runs', () => hand.running.includes(0));
+  bus.decide(
+    ref,
+    'plan',
+    plan([
+      { n: 0, attempt: 1, pack: 'p2' },
+      { n: 1, attempt: 1, pack: 'p2' },
+    ]),
+  );
+  hand.release(0);
+  await until('the third runs', () => hand.running.includes(2));
+  hand.release(2);
+  await until('two results', () => bus.results().length === 2);
+  assert.deepEqual(
+    bus.results().map(({ n, outcome }) => [n, outcome]),
+    [
+      [0, 'completed'],
+      [2, 'completed'],
+    ],
+  );
+});
+
+test('runner - a job moved while its begin was being committed does not run', async () => {
+  const { bus, hand } = start();
+  bus.beforeCommit = async (lane) => {
+    if (lane === 'claim') bus.decide(ref, 'plan', plan([{ n: 0, attempt: 1, pack: 'p2' }]));
+  };
+  bus.publishPack(pack([job(0), job(1)]));
+  await until('the other runs', () => hand.running.includes(1));
+  const [result] = await until('a result', () => bus.results().length === 1 && bus.results());
+  assert.deepEqual([result?.n, result?.outcome], [0, 'cancelled']);
+  assert.deepEqual(hand.running, [1]);
+});
+
 test('runner - a cancel takes what has not begun out of the pack', async () => {
   const { bus, hand } = start({ slots: 1 });
   bus.publishPack(pack([job(0), job(1), job(2)]));
