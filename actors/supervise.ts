@@ -24,6 +24,9 @@ export type ChildSpec = {
   isDone?: (reason: string) => boolean;
 };
 
+/** A child that ran this long was well: its next end starts the back-off anew (V3 counts it all the same). */
+const WELL_AFTER_MS = 5_000;
+
 export type SuperviseOptions = {
   strategy: 'one_for_one' | 'rest_for_one';
   intensity: number;
@@ -81,7 +84,7 @@ export class Supervision {
       if (this.#running.get(spec.id) !== running) return;
       this.#running.delete(spec.id);
       if (spec.isDone?.(reason) === true) return;
-      if (performance.now() - startedMs > this.#options.periodMs) this.#failures.delete(spec.id);
+      if (performance.now() - startedMs > WELL_AFTER_MS) this.#failures.delete(spec.id);
       void this.#again(spec, reason);
     });
   }

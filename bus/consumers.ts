@@ -25,9 +25,9 @@ export type QueueSpec = { stream: string; consumer: string; filter: string };
 const API_TIMEOUT_MS = 5_000;
 /**
  * Longer than the work for one message takes; who works longer says so (`working`) or has acked already.
- * A pack is claimed at once or handed back, so what was sent to a runner that just died comes again soon.
+ * What was sent to a process that just died, or over a connection that just broke, comes again after that.
  */
-export const ackWaitMs = (stream: string): number => (isJobsStream(stream) ? 8_000 : 30_000);
+export const ackWaitMs = (stream: string): number => (isJobsStream(stream) ? 4_000 : 6_000);
 const MS_TO_NS = 1_000_000;
 /** The pulls of one node decide how much it holds; this only has to be no smaller. */
 const ACK_PENDING_MAX = 65_536;

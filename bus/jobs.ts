@@ -30,7 +30,8 @@ const PULL_EXPIRES_MS = 20_000;
 /** The server ends a pull by itself; one that is silent this much longer was lost. */
 const PULL_GRACE_MS = 2_000;
 const RETRY = { firstMs: 100, capMs: 5_000 };
-const NAK = { firstMs: 100, capMs: 30_000 };
+/** Deliveries count deaths and broken links as well: many of them say little about the message. */
+const NAK = { firstMs: 100, capMs: 5_000 };
 
 export async function consumeQueue(options: ConsumeOptions): Promise<Consumption> {
   const { nats, link } = options;

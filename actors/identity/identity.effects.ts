@@ -48,7 +48,8 @@ export type Session<B extends SessionBus> = {
 };
 
 const RETRY = { firstMs: 500, maxMs: 5_000 };
-const REJOIN = { firstMs: 2_000, maxMs: 10_000 };
+/** About as long as the bus has been away so far: one that was only started again is found at once. */
+const REJOIN = { firstMs: 250, maxMs: 10_000 };
 const POLL = { firstMs: 2_000, maxMs: 15_000 };
 /** Credentials without an end are still renewed: what they allow may have changed. */
 const RENEW_MAX_MS = 12 * 3600 * 1000;
