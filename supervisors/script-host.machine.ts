@@ -5,7 +5,7 @@
  *                             │ ▲                     ▲
  *                             │ └──────FACTS──────────┤
  *                             ├──WAITS────────────────┘
- *                             ├──TROUBLE──► troubled ──DUE──► running (or admitting again)
+ *                             ├──TROUBLE──► troubled ──DUE/LINK_UP──► running (or admitting again)
  *                             ├──PAUSES──► paused ──FACTS──► running
  *                             └──ENDED / MOVED ──► done / failed / moved
  *
@@ -23,6 +23,8 @@ export type ScriptHostEvent =
   /** The last round failed of something outside (the bus); it is tried again. */
   | { type: 'TROUBLE'; reason: string }
   | { type: 'DUE' }
+  /** The link to the bus is back: what failed for want of it need not wait any longer. */
+  | { type: 'LINK_UP' }
   | { type: 'ENDED'; status: 'completed' | 'failed' | 'cancelled' | 'refused' }
   /** Another node has the flow now. */
   | { type: 'MOVED' };
@@ -93,7 +95,7 @@ export const scriptHostMachine = setup({
     troubled: {
       entry: 'armRetry',
       exit: 'disarmDeadline',
-      on: { DUE: { target: 'admitting' } },
+      on: { DUE: { target: 'admitting' }, LINK_UP: { target: 'admitting' } },
     },
     done: { type: 'final', entry: 'release' },
     failed: { type: 'final', entry: 'release' },

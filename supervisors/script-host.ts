@@ -113,6 +113,7 @@ export class ScriptHost {
     // A server that was killed may have lost what waited in a queue: a queue only wakes.
     this.#outbox.again();
     this.#follower.poke();
+    this.#deps.tell({ type: 'LINK_UP' });
     this.look();
   }
 

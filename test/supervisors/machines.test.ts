@@ -30,6 +30,7 @@ const scriptRows: Row[] = [
   ['waiting', { type: 'DUE' }, 'running'],
   ['paused', { type: 'FACTS' }, 'running'],
   ['troubled', { type: 'DUE' }, 'admitting'],
+  ['troubled', { type: 'LINK_UP' }, 'admitting'],
 ];
 const scriptEvents: Row[1][] = [
   { type: 'ADMITTED' },
@@ -37,6 +38,7 @@ const scriptEvents: Row[1][] = [
   { type: 'WAITS', dueMs: null },
   { type: 'PAUSES' },
   { type: 'DUE' },
+  { type: 'LINK_UP' },
   { type: 'NEVER_HEARD_OF' },
 ];
 
