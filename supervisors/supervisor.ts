@@ -6,13 +6,14 @@
  * nothing, and a second supervisor that believes the same is stopped by the fence.
  */
 import os from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Actor } from 'xstate';
 import { Deadlines } from '../actors/deadlines.ts';
 import type { Host } from '../actors/host.ts';
 import { backoffMs } from '../actors/supervise.ts';
 import type { Bus, Consumption, Incoming, QueueMessage, Subscription } from '../bus/bus.ts';
 import { subjects } from '../bus/subjects.ts';
-import { ensureError } from '../schemas/errors.ts';
+import { ensureError, HeroError } from '../schemas/errors.ts';
 import { AssignWake } from '../schemas/flow.ts';
 import type { FlowRef } from '../schemas/ids.ts';
 import { readJson } from '../schemas/json.ts';
@@ -58,6 +59,8 @@ const FLOWS_MAX = 20_000;
 const LEDGER_REFRESH_MS = 2_000;
 /** How often every hosted flow is looked at again, whatever happens: no wait without a wake. */
 const REVIEW_MS = 5_000;
+const LEDGER_BACKOFF = { firstMs: LEDGER_REFRESH_MS, maxMs: 60_000 };
+const START_BACKOFF = { firstMs: 100, maxMs: 2_000 };
 const TROUBLE_BACKOFF = { firstMs: 200, maxMs: 10_000 };
 
 type Hosted = { script: ScriptHost; actor: Actor<typeof scriptHostMachine>; busySince: number };
@@ -84,6 +87,10 @@ class Supervisor implements RunningSupervisor {
   #assignments: Consumption | undefined;
   #finished: (() => void) | undefined;
   #seq = 0;
+  /** Rounds in which the ledger refused or was away, what it said last, and when it is asked again. */
+  #refusals = 0;
+  #refused = '';
+  #askAgainMs = 0;
   #drainingSinceMs = Number.POSITIVE_INFINITY;
 
   constructor(options: SupervisorOptions) {
@@ -99,12 +106,13 @@ class Supervisor implements RunningSupervisor {
 
   async start(): Promise<void> {
     const { bus, roster } = this.#options;
-    await this.#ledger.refresh();
+    await this.#patiently('asking the ledger', () => this.#ledger.refresh());
     this.#subscriptions.push(
       bus.subscribe(subjects.beat(bus.address), (message) => this.#takeBeat(message)),
       roster.onChange(() => this.#lookAtAll()),
       bus.link.onChange(({ up }) => {
         if (!up) return;
+        this.#askAgainMs = 0;
         this.#registry.restartListening();
         for (const { script } of this.#hosted.values()) script.reconnected();
       }),
@@ -112,8 +120,10 @@ class Supervisor implements RunningSupervisor {
     this.#every(BEAT_MS, () => this.#beat());
     this.#every(LEDGER_REFRESH_MS, () => this.#refreshLedger());
     this.#every(REVIEW_MS, () => this.#review());
-    this.#assignments = await bus.queues.consume({ queue: 'assign' }, { inFlight: 64 }, (message) =>
-      this.#takeAssignment(message),
+    this.#assignments = await this.#patiently('opening its queue', () =>
+      bus.queues.consume({ queue: 'assign' }, { inFlight: 64 }, (message) =>
+        this.#takeAssignment(message),
+      ),
     );
     this.#actor.send({ type: 'STARTED' });
   }
@@ -290,14 +300,37 @@ class Supervisor implements RunningSupervisor {
     for (const { script } of this.#hosted.values()) script.review();
   }
 
+  /** A ledger that refuses goes on refusing, mostly: it is asked less and less often, and told of once. */
   #refreshLedger(): void {
+    if (performance.now() < this.#askAgainMs) return;
     const before = this.#ledger.contexts().join();
     this.#ledger.refresh().then(
       () => {
+        if (this.#refusals > 0) this.#options.alarm('the ledger answers again');
+        this.#refusals = 0;
+        this.#refused = '';
         if (this.#ledger.contexts().join() !== before) this.#options.contextsChanged();
       },
-      (error: unknown) => this.#alarm('asking the ledger', error),
+      (error: unknown) => {
+        this.#askAgainMs = performance.now() + backoffMs(this.#refusals++, LEDGER_BACKOFF);
+        const { message } = ensureError(error);
+        if (message !== this.#refused) this.#alarm('asking the ledger', error);
+        this.#refused = message;
+      },
     );
+  }
+
+  /** The control plane may be starting as well: what it cannot answer yet is no reason to end. */
+  async #patiently<T>(what: string, act: () => Promise<T>): Promise<T> {
+    for (let tries = 0; ; tries++) {
+      try {
+        return await act();
+      } catch (error) {
+        if (!(error instanceof HeroError) || error.code !== 'unreachable') throw error;
+        if (tries === 0) this.#alarm(`${what}, tried again`, error);
+        await delay(backoffMs(tries, START_BACKOFF));
+      }
+    }
   }
 
   #reportIdle(): void {
