@@ -42,6 +42,8 @@ export interface Follower {
   readonly caughtUp: Promise<number>;
   /** Reads again what the log stored since the last entry delivered: for who suspects a gap. */
   poke(): void;
+  /** The same; settles when it has been read, or the follow was stopped. */
+  check(): Promise<void>;
   stop(): void;
 }
 
@@ -63,8 +65,16 @@ export interface FlowLog {
    * FLOWS_FOLLOWED_MAX flows. For who follows by leave of the ledger, not for the control plane.
    */
   readSeveral(context: ContextName, flows: readonly FlowId[], from: number): AsyncIterable<Entry>;
-  /** Entries from `from` on, past and future, until stopped. */
-  follow(ref: FlowRef, from: number, onEntry: (entry: Entry) => void): Follower;
+  /**
+   * Entries from `from` on, past and future, until stopped. `onMissed` is told of an entry older than others
+   * that were told already: what was folded without it is to be folded anew. A `poke` or `check` finds it.
+   */
+  follow(
+    ref: FlowRef,
+    from: number,
+    onEntry: (entry: Entry) => void,
+    onMissed?: (entry: Entry) => void,
+  ): Follower;
   /** The last decision of a flow, or of one kind in it; undefined when there is none. */
   lastDecision(ref: FlowRef, kind?: DecisionKind): Promise<Entry | undefined>;
   /**

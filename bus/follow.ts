@@ -6,6 +6,8 @@
  * F2 A follow listens first and reads then, so nothing falls between; by sequence, each once, in order.
  * F3 When the link was down, copies were lost: what arrives afterwards is held until the range is read
  *    again.
+ * F4 A copy may be lost although no link went down. Each reading of a follow `with onMissed` starts after the
+ *    last one, so that it finds what was passed over; who follows asks for one when things stand still.
  *
  * How a range is read depends on the connection: the control plane reads the stream directly, everybody
  * else through a pull consumer that the ledger made for them (bus/nats.ts gives the `RangeReader`).
@@ -95,7 +97,12 @@ export type FollowOptions = {
   from: number | { after: string };
   wanted: (entry: Entry) => boolean;
   onEntry: (entry: Entry) => void;
+  /** Told of an entry that stands before others which were delivered already: its copy was lost. */
+  onMissed?: ((entry: Entry) => void) | undefined;
 };
+
+/** Copies that no reading has confirmed: more are not remembered, a reading confirms them. */
+const UNCONFIRMED_MAX = 8192;
 
 export function startFollow(options: FollowOptions): Follower {
   return new Follow(options);
@@ -107,17 +114,22 @@ class Follow implements Follower {
   readonly #endings: (() => void)[];
   /** Sequence of the last entry delivered or passed over. */
   #last: number;
+  /** Up to here the stream was read; and what was delivered beyond, by its copies alone (F4). */
+  #confirmed: number;
+  readonly #unconfirmed = new Set<number>();
   /** What came live while a range was, or has to be, read; undefined when nothing is held. */
   #held: Stored[] | undefined = [];
   /** A wish that comes while a read runs is read for afterwards. */
   #wished = 0;
   #fulfilled = 0;
   #running = false;
+  readonly #checks: (() => void)[] = [];
   #stopped = false;
 
   constructor(options: FollowOptions) {
     this.#options = options;
     this.#last = typeof options.from === 'number' ? options.from - 1 : 0;
+    this.#confirmed = this.#last;
     const subscription = options.nats.subscribe(options.live, {
       callback: (error, message) => {
         const stored = error ? undefined : storedFromHeaders(message);
@@ -143,26 +155,47 @@ class Follow implements Follower {
     void this.#readUntilFulfilled();
   }
 
+  async check(): Promise<void> {
+    this.poke();
+    const wish = this.#wished;
+    while (!this.#stopped && this.#fulfilled < wish) {
+      await new Promise<void>((resolve) => this.#checks.push(resolve));
+    }
+  }
+
   stop(): void {
     this.#stopped = true;
     this.#held = [];
     this.#caughtUp.resolve(this.#last);
+    this.#settleChecks();
     for (const end of this.#endings) end();
   }
 
   #takeCopy(stored: Stored): void {
     this.#options.clock.saw(stored.at);
-    if (this.#held === undefined) this.#deliver(stored);
+    if (this.#held === undefined) this.#deliverCopy(stored);
     else this.#held.push(stored);
+  }
+
+  #deliverCopy(stored: Stored): void {
+    if (this.#options.onMissed !== undefined && stored.seq > this.#last) {
+      this.#unconfirmed.add(stored.seq);
+      if (this.#unconfirmed.size > UNCONFIRMED_MAX && !this.#running) this.poke();
+    }
+    this.#deliver(stored);
   }
 
   #deliver(stored: Stored): void {
     if (this.#stopped || stored.seq <= this.#last) return;
     this.#last = stored.seq;
+    this.#tell(stored, this.#options.onEntry);
+  }
+
+  #tell(stored: Stored, onEntry: (entry: Entry) => void): void {
     const entry = toEntry(stored);
     if (entry === undefined || !this.#options.wanted(entry)) return;
     try {
-      this.#options.onEntry(entry);
+      onEntry(entry);
     } catch (error) {
       // The consumer's fault must not end the follow, and must not be lost either.
       queueMicrotask(() => {
@@ -188,6 +221,11 @@ class Follow implements Follower {
     this.#running = false;
     if (!this.#stopped) this.#release();
     this.#caughtUp.resolve(this.#last);
+    this.#settleChecks();
+  }
+
+  #settleChecks(): void {
+    for (const settle of this.#checks.splice(0)) settle();
   }
 
   async #readOnce(): Promise<void> {
@@ -197,9 +235,15 @@ class Follow implements Follower {
       this.#last = latest?.seq ?? 0;
       return;
     }
-    for await (const page of range(this.#last + 1)) {
-      for (const stored of page) this.#deliver(stored);
-      if (this.#stopped) return;
+    const { onMissed } = this.#options;
+    for await (const page of range((onMissed ? this.#confirmed : this.#last) + 1)) {
+      for (const stored of page) {
+        const copied = this.#unconfirmed.delete(stored.seq);
+        if (stored.seq > this.#last) this.#deliver(stored);
+        else if (onMissed && !copied && stored.seq > this.#confirmed) this.#tell(stored, onMissed);
+        this.#confirmed = Math.max(this.#confirmed, stored.seq);
+        if (this.#stopped) return;
+      }
     }
   }
 
@@ -207,7 +251,7 @@ class Follow implements Follower {
     const ready = (this.#held ?? []).toSorted((a, b) => a.seq - b.seq);
     // A link that went down meanwhile has its own wish to come, and must find things held.
     this.#held = this.#options.link.state().up ? undefined : [];
-    for (const stored of ready) this.#deliver(stored);
+    for (const stored of ready) this.#deliverCopy(stored);
   }
 }
 

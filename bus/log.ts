@@ -73,7 +73,7 @@ function readers(options: FlowLogOptions): Readers {
         if (isDecision(entry)) yield entry;
       }
     },
-    follow: (ref, from, onEntry) =>
+    follow: (ref, from, onEntry, onMissed) =>
       startFollow({
         ...options,
         live: subjects.stored(ref),
@@ -81,6 +81,7 @@ function readers(options: FlowLogOptions): Readers {
         from,
         wanted: () => true,
         onEntry,
+        onMissed,
       }),
     lastDecision: async (ref, kind) => {
       const filter =

@@ -51,6 +51,8 @@ export type ScriptHostDeps = {
   /** Told when a job of this flow moves between nodes: the supervisor's own account of load. */
   placed: (n: number, node: string | null) => void;
   tell: (event: ScriptHostEvent) => void;
+  /** What was folded is not what the log holds: this host has ended, another one is to fold it anew. */
+  startAnew: (why: string) => void;
 };
 
 /** Faults of the flow itself, whoever drives it and however often. */
@@ -95,7 +97,12 @@ export class ScriptHost {
     this.#deps = deps;
     this.#notes = new ScriptNotes(deps.bus, ref);
     this.#authority = { isCoord: (address) => deps.ledger.isCoord(address) };
-    this.#follower = deps.bus.log.follow(ref, 1, (entry) => this.#observe(entry));
+    this.#follower = deps.bus.log.follow(
+      ref,
+      1,
+      (entry) => this.#observe(entry),
+      (entry) => this.#missed(entry),
+    );
   }
 
   /** Sequence of the present term; 0 before it is folded. */
@@ -383,6 +390,12 @@ export class ScriptHost {
   }
 
   async #plan({ jobs, placed, packs, gone }: Plan): Promise<void> {
+    const { seq } = this.#state;
+    // What is taken from a runner must not have been reported in an entry whose copy was lost.
+    if (gone.length > 0 || placed.some(({ because }) => because === 'lost')) {
+      await this.#follower.check();
+      if (this.#closed || this.#state.seq !== seq) return;
+    }
     await this.#decide('plan', { jobs, placed, packs, gone });
   }
 
@@ -462,6 +475,13 @@ export class ScriptHost {
       });
       clearTimeout(poke);
     }
+  }
+
+  /** A fold is made in order: it is made anew, by a host that has not been told wrong. */
+  #missed({ seq }: Entry): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#deps.startAnew(`the copy of entry ${seq} was lost; its log is read again`);
   }
 
   #observe(entry: Entry): void {

@@ -231,6 +231,11 @@ class Supervisor implements RunningSupervisor {
       load: (address) => this.#outstanding.on(address),
       placed: (n, node) => this.#outstanding.move(ref.flow, n, node),
       tell: (event) => this.#hosted.get(ref.flow)?.actor.send(event),
+      startAnew: (why) => {
+        this.#options.alarm(`flow ${ref.flow}: ${why}`);
+        this.#hosted.get(ref.flow)?.actor.send({ type: 'MOVED' });
+        this.#hostFlow(ref);
+      },
     });
     // The actor's first effect looks the script up: it is entered before the actor starts.
     const entry: Partial<Hosted> & { script: ScriptHost; busySince: number } = {
