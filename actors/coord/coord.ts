@@ -4,7 +4,8 @@
  * Coords are many and equal; all they know is derived from the log, `open_flows` and the roster:
  *   C1 at start, and whenever the link was down, the decisions of every open flow are read again;
  *   C2 in between, the stored decisions of all flows are followed live;
- *   C3 a changed incarnation or a death of a node is passed to the coords of its flows.
+ *   C3 a changed incarnation or a death of a node is passed to the coords of its flows;
+ *   C4 a copy may be lost on its way: flows that stand still are read again now and then, and it is said.
  */
 import type { Actor } from 'xstate';
 import type { Bus, Entry, Subscription } from '../../bus/bus.ts';
@@ -43,6 +44,12 @@ const INTAKE_IN_FLIGHT = 256;
 const REVIEW_MS = 10_000;
 /** Flows whose log is read at the same time after a start or a reconnect: everything at once is a storm. */
 const REFRESH_AT_ONCE = 16;
+/** A flow in which nothing happened for so long is read again now and then: a copy may have been lost. */
+const STILL_MS = 8_000;
+/** How many of them in a review, at least; with many, each one's turn comes within so many reviews. */
+const REREAD_MIN = 16;
+const REREAD_WITHIN = 30;
+const ON_ITS_WAY_MS = 2_000;
 
 type OpenFlow = {
   ref: FlowRef;
@@ -51,6 +58,7 @@ type OpenFlow = {
   selector: string | null;
   /** Incarnation of the assignee that was woken last; empty: none was. */
   wokenInc: string;
+  movedMs: number;
 };
 
 export async function startCoord(options: CoordOptions): Promise<{ stop: () => Promise<void> }> {
@@ -68,6 +76,7 @@ class Coord {
   readonly #deadlines: Deadlines;
   readonly #machine: typeof coordMachine;
   readonly #subscriptions: Subscription[] = [];
+  #rereading = false;
 
   constructor(options: CoordOptions) {
     this.#options = options;
@@ -114,7 +123,10 @@ class Coord {
       { inFlight: INTAKE_IN_FLIGHT },
       intake({ bus, directory, openFlows: this.#openFlows, readTrack }),
     );
-    const review = setInterval(() => this.#reviewAll(), REVIEW_MS);
+    const review = setInterval(() => {
+      this.#reviewAll();
+      this.#rereadStill().catch((error: unknown) => this.#alarm('reading flows again', error));
+    }, REVIEW_MS);
     return {
       stop: async () => {
         clearInterval(review);
@@ -171,12 +183,15 @@ class Coord {
     }
   }
 
-  async #read(ref: FlowRef): Promise<Track> {
+  /** With the time of the last decision. */
+  async #read(ref: FlowRef): Promise<Track & { at: number }> {
     let read = emptyTrack();
+    let at = 0;
     for await (const entry of this.#options.bus.log.readDecisions(ref)) {
       read = track(read, entry, this.#authority);
+      at = entry.at;
     }
-    return read;
+    return { ...read, at };
   }
 
   readonly #authority = {
@@ -202,8 +217,11 @@ class Coord {
 
   #take(ref: FlowRef, next: Track): void {
     const known = this.#flows.get(ref.flow);
-    if (known !== undefined && next.mainSeq <= known.track.mainSeq) return;
+    if (known !== undefined && next.mainSeq <= known.track.mainSeq) {
+      if (next.mainSeq < known.track.mainSeq || isSame(next, known.track)) return;
+    }
     const flow = known ?? this.#begin(ref, next);
+    flow.movedMs = performance.now();
     const before = known?.track ?? emptyTrack();
     flow.track = next;
     this.#count(before.term?.node, next.term?.node);
@@ -246,6 +264,37 @@ class Coord {
     }
   }
 
+  /** A copy lost on its way is told by nobody: what stands in the log is read, of some flows at a time. */
+  async #rereadStill(): Promise<void> {
+    if (this.#rereading || !this.#options.bus.link.state().up) return;
+    this.#rereading = true;
+    try {
+      const list = await this.#openFlows.list();
+      const unseen = list.filter(({ flow }) => !this.#flows.has(flow));
+      const count = Math.max(REREAD_MIN, Math.ceil(this.#flows.size / REREAD_WITHIN));
+      const stillSinceMs = performance.now() - STILL_MS;
+      const still = [...this.#flows.values()]
+        .filter(({ movedMs }) => movedMs < stillSinceMs)
+        .toSorted((a, b) => a.movedMs - b.movedMs)
+        .slice(0, count);
+      for (const ref of [...unseen, ...still.map((flow) => flow.ref)]) await this.#reread(ref);
+    } finally {
+      this.#rereading = false;
+    }
+  }
+
+  async #reread(ref: FlowRef): Promise<void> {
+    const flow = this.#flows.get(ref.flow);
+    if (flow !== undefined) flow.movedMs = performance.now();
+    const read = await this.#read(ref);
+    // What was decided just now may be on its way.
+    if (read.mainSeq === 0 || this.#options.bus.now() - read.at < ON_ITS_WAY_MS) return;
+    const known = this.#flows.get(ref.flow)?.track ?? emptyTrack();
+    if (known.mainSeq > read.mainSeq || isSame(known, read)) return;
+    this.#options.alarm(`flow ${ref.flow}: a copy of it was lost; its log was read again`);
+    this.#take(ref, read);
+  }
+
   /** A cancelled flow only has to end: any node will do. */
   #selectorOf(ref: FlowRef): string | null {
     const flow = this.#flows.get(ref.flow);
@@ -256,7 +305,7 @@ class Coord {
     const name = `coord-${ref.flow}`;
     const actor = this.#options.host.start(name, this.#machine, ref);
     const selector = deploy === null ? null : selectorIn(deploy.envelope);
-    const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector, wokenInc: '' };
+    const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector, wokenInc: '', movedMs: 0 };
     this.#flows.set(ref.flow, flow);
     // Its end may have closed it just before: it stays findable whatever becomes of this process.
     if (reopened > 0 && end === null) {
@@ -297,6 +346,18 @@ class Coord {
     }
   }
 }
+
+/** Two tracks up to the same decision differ only where one was made without a decision before it. */
+const isSame = (a: Track, b: Track): boolean =>
+  a.mainSeq === b.mainSeq &&
+  a.jobs === b.jobs &&
+  a.terms === b.terms &&
+  a.cancelled === b.cancelled &&
+  a.reopened === b.reopened &&
+  a.commands.length === b.commands.length &&
+  a.end?.status === b.end?.status &&
+  a.term?.seq === b.term?.seq &&
+  a.term?.decided === b.term?.decided;
 
 /** Where the signer wants the flow; the envelope was verified before it came into the log. */
 function selectorIn(envelope: string): string | null {
