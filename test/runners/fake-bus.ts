@@ -81,9 +81,12 @@ export class FakeBus {
     return message;
   }
 
+  /** Nobody who watches hears of a decision. */
+  losesCopies = false;
+
   decide(ref: FlowRef, kind: DecisionKind, body: object): number {
     const entry = this.#append(subjects.decision(ref, COORD, kind), body);
-    if (this.#link.up) {
+    if (this.#link.up && !this.losesCopies) {
       for (const watcher of this.#watchers) {
         if (watcher.ref.flow === ref.flow) watcher.onEntry(entry);
       }
@@ -179,6 +182,7 @@ export class FakeBus {
       return {
         caughtUp: next().then(() => this.#decisions(ref).at(-1)?.seq ?? 0),
         poke: () => undefined,
+        check: () => Promise.resolve(),
         stop: () => this.#watchers.delete(watcher),
       };
     },

@@ -11,6 +11,8 @@ import { Host } from '../../actors/host.ts';
 import type { JobRun, RunnerClass } from '../../runners/classes/class.ts';
 import { processClass } from '../../runners/classes/process.ts';
 import { type Runner, type RunnerOptions, startRunner } from '../../runners/runner.ts';
+import type { Unwanted } from '../../runners/unwanted.ts';
+import { FlowWatches } from '../../runners/watch.ts';
 import { HeroError } from '../../schemas/errors.ts';
 import type { Pack, PackedJob } from '../../schemas/job.ts';
 import { isAlive, until, untilGone } from '../sal/waiting.ts';
@@ -495,6 +497,21 @@ test('runner - decisions missed while the link was down are read when it is back
   bus.setLink(true);
   await until('both are over', () => bus.results().length === 2);
   assert.ok(bus.results().every(({ outcome }) => outcome === 'cancelled'));
+});
+
+test('runner - a decision whose copy was lost is found in the log', async () => {
+  const { bus } = start();
+  const watches = new FlowWatches(bus.asBus(), 20);
+  const heard: Unwanted[] = [];
+  const subscription = watches.listen(ref, 0, (unwanted) => heard.push(unwanted));
+  bus.losesCopies = true;
+  bus.decide(ref, 'cancel', cancel(3));
+  const [unwanted] = await until('it is heard', () => heard.length > 0 && heard);
+  const attempt = { attempt: 1, pack: 'p1', begunSeq: undefined };
+  assert.ok(unwanted?.covers({ n: 3, ...attempt }));
+  assert.ok(!unwanted?.covers({ n: 2, ...attempt }));
+  subscription.stop();
+  watches.stop();
 });
 
 test('runner - a lost lease kills the groups, reports nothing and ends the runner (E3)', async () => {
