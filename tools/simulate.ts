@@ -1,10 +1,8 @@
 /**
- * `npm run simulate -- --seeds N [--seed S] [--trace] [--json] [--lose-copies]`: coords, supervisors and runners in one
+ * `npm run simulate -- --seeds N [--seed S] [--trace] [--json]`: coords, supervisors and runners in one
  * process, in virtual time and under a seed, with everything going wrong that may go wrong.
  *
  * `--seed S` begins at that seed, so `--seed S --seeds 1 --trace` replays one that failed, event for event.
- * `--lose-copies` adds what no single server does: live copies of stored entries that are lost although no
- * link went down. Follows do not notice that yet.
  */
 import { parseArgs } from 'node:util';
 import { simulate, type SimulationResult } from './simulate/run.ts';
@@ -17,7 +15,6 @@ async function main(): Promise<number> {
       seeds: { type: 'string', default: '100' },
       seed: { type: 'string', default: '1' },
       trace: { type: 'boolean', default: false },
-      'lose-copies': { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
     },
   });
@@ -28,10 +25,7 @@ async function main(): Promise<number> {
   const totals: Totals = { flows: 0, runs: 0, faults: 0, virtualMs: 0, steps: 0 };
   const violations: { seed: number; invariant: string }[] = [];
   for (let seed = first; seed < first + count; seed++) {
-    const result = await simulate(seed, {
-      trace: values.trace,
-      losesCopies: values['lose-copies'],
-    });
+    const result = await simulate(seed, { trace: values.trace });
     for (const line of result.trace) say(line);
     if (values.trace) say(`digest ${result.digest}`);
     for (const { invariant, detail } of result.violations) {

@@ -7,13 +7,7 @@ import type { Scheduler } from '../../bus/simulated/scheduler.ts';
 import { NO_FAULTS, type ServerFaults } from '../../bus/simulated/server.ts';
 import type { Machine, Slot, World } from './world.ts';
 
-type Doing = {
-  world: World;
-  random: Random;
-  scheduler: Scheduler;
-  /** Copies of stored entries may be lost with no link going down, as on a route between servers. */
-  losesCopies: boolean;
-};
+type Doing = { world: World; random: Random; scheduler: Scheduler };
 type Fault = (doing: Doing) => void;
 
 const ROLES_THAT_DIE: ReadonlySet<Slot['role']> = new Set([
@@ -88,11 +82,12 @@ const KINDS: Record<string, Fault> = {
     const workers = [...world.scriptWorkers.values()];
     if (workers.length > 0) random.pick(workers).die();
   },
-  noise: ({ world, random, scheduler, losesCopies }) => {
+  noise: ({ world, random, scheduler }) => {
     const faults: ServerFaults = {
       lostAck: random.pick([0, 0.02, 0.2]),
       lostReply: random.pick([0, 0.02, 0.1]),
-      lostCopy: losesCopies ? random.pick([0.02, 0.2]) : 0,
+      // With no link going down, as on a route between servers.
+      lostCopy: random.pick([0, 0.02, 0.2]),
       againEarly: random.pick([0, 0.1, 0.5]),
     };
     world.server.faults = faults;

@@ -27,19 +27,21 @@ export type SimulationResult = {
 
 /** The first start of everything, before anything goes wrong. */
 const START_MS = 2500;
-/** After the last fault every flow ends within this: ack waits and back-offs of half a minute, and again. */
+/** After the last fault, and while no job begins or ends, every flow ends within this: ack waits and back-offs. */
 const PATIENCE_MS = 240_000;
+/** However much there is to do: a slot may have a minute of work for each of a hundred attempts. */
+const WORK_MAX_MS = 2 * 3600_000;
 const LOOK_MS = 500;
 /** What is closed after its end is closed within this. */
 const SETTLE_MS = 2000;
 /** Real turns of the event loop asked for at once: each costs a pass through it otherwise. */
 const TURNS_AT_ONCE = 64;
 
-export type SimulateOptions = { trace?: boolean; losesCopies?: boolean };
+export type SimulateOptions = { trace?: boolean };
 
 export async function simulate(
   seed: number,
-  { trace: keepTrace = false, losesCopies = false }: SimulateOptions = {},
+  { trace: keepTrace = false }: SimulateOptions = {},
 ): Promise<SimulationResult> {
   const random = new Random(seed);
   const violations: Violation[] = [];
@@ -62,7 +64,7 @@ export async function simulate(
   };
   process.on('unhandledRejection', onRejection);
   try {
-    const simulation = new Simulation(seed, random, scheduler, trace, violations, losesCopies);
+    const simulation = new Simulation(seed, random, scheduler, trace, violations);
     return await simulation.run(time.realTurn);
   } finally {
     process.off('unhandledRejection', onRejection);
@@ -81,6 +83,8 @@ class Simulation {
   readonly #faults: number;
   #over = false;
   #throughSinceMs = 0;
+  #work = '';
+  #workedMs = 0;
 
   constructor(
     seed: number,
@@ -88,7 +92,6 @@ class Simulation {
     scheduler: Scheduler,
     trace: Trace,
     violations: Violation[],
-    losesCopies: boolean,
   ) {
     this.#seed = seed;
     this.#scheduler = scheduler;
@@ -119,7 +122,7 @@ class Simulation {
     });
     this.#user.schedule(START_MS - 1000, this.#quietMs - 2000);
     this.#faults = scheduleFaults(
-      { world: this.#world, random: random.fork(), scheduler, losesCopies },
+      { world: this.#world, random: random.fork(), scheduler },
       { fromMs: START_MS, untilMs: this.#quietMs },
     );
   }
@@ -166,7 +169,11 @@ class Simulation {
 
   #look(): boolean {
     const { nowMs } = this.#scheduler;
-    if (nowMs > this.#quietMs + PATIENCE_MS) this.#over = true;
+    const { executed } = this.#world.reality;
+    const work = `${executed.length} ${this.#world.reality.running().length}`;
+    if (work !== this.#work || nowMs < this.#quietMs) this.#workedMs = nowMs;
+    this.#work = work;
+    if (nowMs > this.#workedMs + PATIENCE_MS || nowMs > WORK_MAX_MS) this.#over = true;
     if (nowMs < this.#quietMs || !this.#isThrough()) this.#throughSinceMs = nowMs;
     // What was through may be opened again: by a retry, by what was under way.
     if (nowMs - this.#throughSinceMs >= SETTLE_MS) this.#over = true;
