@@ -4,9 +4,10 @@
  * container, new when it is a string or an integer. Getters of registered types and of the standard
  * library (`x.len`) are the machine's.
  */
-import { mismatch, RhaiError } from './errors.ts';
+import { mismatch, NO_POSITION, RhaiError } from './errors.ts';
 import type { Settings } from './limits.ts';
 import { shiftLeft } from './operators.ts';
+import { displayText } from './text.ts';
 import {
   Char,
   INT_MAX,
@@ -36,6 +37,11 @@ export function position(length: number, index: Int): number {
 function requireInt(index: Value): Int {
   if (isInt(index)) return index;
   throw mismatch('i64', typeName(index));
+}
+
+/** A value that cannot be an element: told at the assignment, not at the index. */
+function unfit(requested: string, value: Value): RhaiError {
+  return mismatch(requested, typeName(value), NO_POSITION, true);
 }
 
 function bounds(
@@ -74,8 +80,8 @@ function charAt(text: string, index: Int): Value {
   return makeChar(list[i] as string);
 }
 
-/** Start and length of a range in a text of `length` characters. */
-function span(length: number, range: Range): [start: number, take: number] {
+/** Start and end of a range in a text of `length` characters, counted from the front. */
+function span(length: number, range: Range): [start: number, end: number] {
   let start = Number(range.start);
   if (range.start < 0) {
     start += length;
@@ -83,16 +89,16 @@ function span(length: number, range: Range): [start: number, take: number] {
   }
   let end = Number(range.end);
   if (range.end < 0) end = Math.max(end + length, 0);
-  if (range.inclusive)
-    return [start, end > start || (start === 0 && end >= length - 1) ? end - start + 1 : 0];
-  return [start, Math.max(end - start, 0)];
+  return [start, end];
 }
 
 function slice(text: string, range: Range): string {
   if (text === '') return text;
   const list = characters(text);
-  const [start, take] = span(list.length, range);
-  const part = list.slice(start, Math.min(start + take, list.length));
+  const [start, end] = span(list.length, range);
+  // As in the original: an inclusive range of one character has none, unless it is the whole text.
+  const some = end > start || (start === 0 && end >= list.length - 1);
+  const part = list.slice(start, range.inclusive ? (some ? end + 1 : start) : Math.max(end, start));
   return typeof part === 'string' ? part : part.join('');
 }
 
@@ -177,7 +183,7 @@ export function getIndex(base: Value, index: Value, settings: Settings): Value {
 }
 
 /** `base[index] = value`. */
-export function setIndex(base: Value, index: Value, value: Value, settings: Settings): Value {
+export function setIndex(base: Value, index: Value, value: Value): Value {
   if (base instanceof RArray) {
     const at = requireInt(index);
     const i = position(base.items.length, at);
@@ -195,21 +201,20 @@ export function setIndex(base: Value, index: Value, value: Value, settings: Sett
     const at = requireInt(index);
     const i = position(base.bytes.length, at);
     if (i < 0) throw bounds('ErrorArrayBounds', base.bytes.length, at);
-    if (!isInt(value)) throw mismatch('i64', typeName(value));
+    if (!isInt(value)) throw unfit('INT', value);
     ownBytes(base)[i] = Number(BigInt.asUintN(8, BigInt(value)));
     return base;
   }
   if (isInt(base)) {
     if (index instanceof Range) {
-      if (!isInt(value)) throw mismatch('i64', typeName(value));
+      if (!isInt(value)) throw unfit('integer', value);
       return withBits(base, index, value);
     }
     const bit = bitIndex(requireInt(index));
-    if (typeof value !== 'boolean') throw mismatch('bool', typeName(value));
+    if (typeof value !== 'boolean') throw unfit('bool', value);
     const mask = shiftLeft(1, bit);
     return value ? orInt(base, mask) : andNot(base, mask);
   }
-  void settings;
   throw unavailable(base, index, ` = ${typeName(value)}`);
 }
 
@@ -223,17 +228,16 @@ function andNot(a: Int, b: Int): Int {
 function setText(text: string, index: Value, value: Value): Value {
   const list = characters(text);
   if (index instanceof Range) {
-    if (typeof value !== 'string') throw mismatch('string', typeName(value));
-    const [start, take] = span(list.length, index);
-    const from = Math.min(start, list.length);
-    const to = Math.min(start + take, list.length);
-    if (typeof list === 'string') return list.slice(0, from) + value + list.slice(to);
-    return [...list.slice(0, from), value, ...list.slice(to)].join('');
+    const part = displayText(value);
+    const [start, end] = span(list.length, index);
+    const rest = index.inclusive ? end + 1 : end;
+    if (typeof list === 'string') return list.slice(0, start) + part + list.slice(rest);
+    return [...list.slice(0, start), part, ...list.slice(rest)].join('');
   }
   const at = requireInt(index);
   const i = position(list.length, at);
   if (i < 0) throw bounds('ErrorStringBounds', list.length, at);
-  if (!(value instanceof Char)) throw mismatch('char', typeName(value));
+  if (!(value instanceof Char)) throw unfit('char', value);
   // The original writes a negative index counted from the front: `s[-1] = c` changes s[1].
   const to = at < 0 ? Math.abs(Number(at)) : i;
   if (to >= list.length) return text;

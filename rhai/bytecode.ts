@@ -111,6 +111,7 @@ export const OP = {
   EXTRAS: 96, // r n    notes (0) or cuts back to (1) the variables evals have added
   LOCKCELL: 97, // r n
   LINREM: 98, // r r k →  result, x, [factor, addend, modulus]; jumps over the code for the rest
+  THISW: 99, // r       as THIS, which is about to be changed
 } as const;
 
 /** A call that is resolved when it runs: by name, arity and the types of its arguments. */
@@ -128,6 +129,8 @@ export interface CallSite {
   readonly typed: ReadonlyMap<string, FnProto> | null;
   /** The receiver is a constant. */
   readonly constant: boolean;
+  /** The receiver is `this`, or a part of it: a constant where the function was called on one. */
+  readonly onThis: boolean;
   readonly operator: boolean;
   /** The receiver is a place that can change. */
   readonly byRef: boolean;
@@ -178,6 +181,8 @@ export class FnProto {
   positions: number[] = [];
   /** Where the bracket of an index stands, by code position. */
   readonly brackets = new Map<number, Position>();
+  /** Where the operator of an assignment to an index stands, by code position. */
+  readonly assignments = new Map<number, Position>();
   handlers: Handler[] = [];
   variables: VariableInfo[] = [];
   /** Code positions where a statement begins, with the line: for the debugger. */
@@ -187,7 +192,7 @@ export class FnProto {
   cost = 0;
   /** An empty body: calling it costs no level. */
   empty = false;
-  /** Variables of the outermost block, for scopes that outlive the run. */
+  /** Variables of the outermost block, for scopes that outlive the run; declared again, once more. */
   globals: {
     readonly name: string;
     readonly slot: number;

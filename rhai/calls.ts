@@ -36,8 +36,15 @@ export function choose(overloads: readonly NativeFn[], args: readonly Value[]): 
  * Runs a native function. True when its value is in register `dst`; false when a frame was pushed
  * or the machine waits for the host.
  */
-function runNative(m: MachineState, fn: NativeFn, args: Value[], dst: number): boolean {
+function runNative(
+  m: MachineState,
+  fn: NativeFn,
+  args: Value[],
+  dst: number,
+  frozen = false,
+): boolean {
   if (fn.process !== null) {
+    m.frozen = frozen;
     const frame = openFrame(m);
     frame.kind = 'native';
     frame.proto = null;
@@ -123,7 +130,7 @@ function callBack(m: MachineState, call: Callback): Value | undefined {
   if (proto) {
     const window = m.top.bp;
     if (proto.empty) return null;
-    enterFunction(m, proto, window, -1, false);
+    enterFunction(m, proto, window, -1, false).frozen = call.frozen;
     placeArguments(m, window, args, call.self);
     pushModuleImports(m, proto.library);
     m.ops += proto.cost;
@@ -269,7 +276,8 @@ export function callOperation(
 /** A call of a native function, or of one in a module; absolute registers. */
 export function callSite(m: MachineState, site: CallSite, window: number, dst: number): boolean {
   const { argc, name } = site;
-  if (site.namespace.length === 0 && callDirect(m, site, window + 1, dst)) return true;
+  if (site.namespace.length === 0 && callDirect(m, site, window + 1, dst, site.constant))
+    return true;
   const args = m.regs.slice(window + 1, window + 1 + argc);
   if (site.namespace.length > 0) return callQualified(m, site, args, window, dst);
   const fn = choose(site.overloads, args);
@@ -283,7 +291,7 @@ export function callSite(m: MachineState, site: CallSite, window: number, dst: n
     m.ops += proto.cost;
     return false;
   }
-  const done = runNative(m, fn, args, dst);
+  const done = runNative(m, fn, args, dst, site.constant);
   if (fn.mutates && site.byRef) m.regs[window + 1] = args[0] as Value;
   return done;
 }
@@ -318,6 +326,7 @@ export function callMethod(m: MachineState, site: CallSite, window: number, dst:
   const { name, argc } = site;
   const { regs } = m;
   const self = regs[window] as Value;
+  const frozen = site.constant || (site.onThis && m.top.frozen);
   if (self instanceof RMap) {
     const property = self.items.get(name);
     if (property instanceof FnPtr) {
@@ -330,25 +339,32 @@ export function callMethod(m: MachineState, site: CallSite, window: number, dst:
       regs[dst] = null;
       return true;
     }
-    enterFunction(m, proto, window, dst - m.top.bp);
+    const frame = enterFunction(m, proto, window, dst - m.top.bp);
+    if (frozen) frame.frozen = true;
     m.ops += proto.cost;
     if (m.ops > m.stopAt) m.overBudget();
     return false;
   }
-  if (callDirect(m, site, window, dst)) return true;
+  if (callDirect(m, site, window, dst, frozen)) return true;
   const args = regs.slice(window, window + argc);
   const fn = choose(site.overloads, args);
-  if (!fn) throw missingMethod(m, site, args);
-  if (fn.mutates && site.constant) {
+  if (!fn) throw name === 'curry' ? mismatch('Fn', typeName(self)) : notFound(name, args);
+  if (fn.mutates && frozen) {
     throw new RhaiError('ErrorNonPureMethodCallOnConstant', { name });
   }
-  const done = runNative(m, fn, args, dst);
+  const done = runNative(m, fn, args, dst, frozen);
   if (fn.mutates) regs[window] = args[0] as Value;
   return done;
 }
 
 /** The call without a list of arguments, where the function allows it. */
-function callDirect(m: MachineState, site: CallSite, first: number, dst: number): boolean {
+function callDirect(
+  m: MachineState,
+  site: CallSite,
+  first: number,
+  dst: number,
+  frozen: boolean,
+): boolean {
   const { overloads, argc } = site;
   if (argc > 2 || argc === 0) return false;
   const self = m.regs[first] as Value;
@@ -359,7 +375,7 @@ function callDirect(m: MachineState, site: CallSite, first: number, dst: number)
     const { masks, direct } = fn;
     if ((mask & (masks[0] as number)) === 0) continue;
     if (argc === 2 && (maskOf(arg) & (masks[1] as number)) === 0) continue;
-    if (direct === null || (fn.mutates && site.constant)) return false;
+    if (direct === null || (fn.mutates && frozen)) return false;
     const result = direct(self, arg);
     if (m.checksSize) {
       m.checkSize(result);
@@ -369,8 +385,4 @@ function callDirect(m: MachineState, site: CallSite, first: number, dst: number)
     return true;
   }
   return false;
-}
-
-function missingMethod(_m: MachineState, site: CallSite, args: Value[]): RhaiError {
-  return notFound(site.name, args);
 }

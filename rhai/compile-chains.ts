@@ -82,6 +82,11 @@ function mayReplace(c: FnCompiler, step: MethodStep): boolean {
   return natives.mayMutate(name, args.length + 1) || !natives.has(name);
 }
 
+/** Could callbacks of the method change what its receiver holds? */
+function mayLend(c: FnCompiler, step: MethodStep): boolean {
+  return c.unit.natives.mayLend(step.name, step.args.length + 1);
+}
+
 function loadBase(c: FnCompiler, base: Expr): { register: number; temporary: boolean } {
   const slot = plainSlot(c, base);
   if (slot >= 0) {
@@ -147,7 +152,7 @@ function callMethod(
   window: number,
   receiver: number,
   dst: number,
-  flags: { readonly constant: boolean; readonly byRef: boolean },
+  flags: { readonly constant: boolean; readonly onThis: boolean; readonly byRef: boolean },
 ): void {
   if (receiver !== window) c.emit(OP.MOVE, window, receiver);
   const { name, args } = step;
@@ -179,7 +184,7 @@ export function compileChain(c: FnCompiler, expr: ChainExpr, dst: number, owned:
   let hasWay = !temporary;
   let anyOptional = false;
   // A path that a later method may change is read for change.
-  const lastChange = steps.findLastIndex((s) => isMethod(s) && mayReplace(c, s));
+  const lastChange = steps.findLastIndex((s) => isMethod(s) && (mayReplace(c, s) || mayLend(c, s)));
   const lastMethodBefore = (i: number): boolean => steps.slice(0, i).some(isMethod);
   steps.forEach((step, i) => {
     if (step.optional) {
@@ -204,7 +209,8 @@ export function compileChain(c: FnCompiler, expr: ChainExpr, dst: number, owned:
         via.length === 0 &&
         (c.unit.names.has(step.name) || step.name === 'call');
       if (guard) c.emit(OP.LOCKCELL, lock, 1);
-      callMethod(c, step, window, current, lastTemp, { constant, byRef: hasWay });
+      const onThis = hasWay && base.kind === 'this';
+      callMethod(c, step, window, current, lastTemp, { constant, onThis, byRef: hasWay });
       if (guard) c.emit(OP.LOCKCELL, lock, 0);
       if (changes && hasWay && !constant) {
         const result = lastTemp;
@@ -260,6 +266,10 @@ export function assignChain(c: FnCompiler, stmt: AssignStmt, value: number): voi
   const registers = steps.map(() => c.take());
   const plan = evaluateParts(c, steps);
   const { register: baseRegister } = loadBase(c, base);
+  if (base.kind === 'this' && steps.at(-1)?.kind === 'index') {
+    c.at(base.pos);
+    c.emit(OP.THISW, baseRegister);
+  }
   const skips: number[] = [];
   const path: Via[] = [];
   let current = baseRegister;
@@ -289,6 +299,7 @@ export function assignChain(c: FnCompiler, stmt: AssignStmt, value: number): voi
     c.at(stmt.pos);
     c.emit(OP.OPA, operatorNumber(stmt.op), result, value);
   }
+  if (last.step.kind === 'index') c.proto.assignments.set(c.pc, stmt.pos);
   write(c, last, result);
   // Containers were changed in place; strings, integers and host objects were replaced.
   for (let i = path.length - 2; i >= 0; i--) {

@@ -363,6 +363,7 @@ export function makeSite(
     plain: null,
     typed: null,
     constant: false,
+    onThis: false,
     operator: false,
     byRef: false,
     ...extra,
@@ -423,7 +424,11 @@ function compileNative(c: FnCompiler, expr: CallExpr, window: number, dst: numbe
     (first.kind === 'this' ||
       (first.kind === 'variable' && first.decl?.constant !== true && cellSlot(c, first) < 0));
   const constant = first?.kind === 'variable' && first.decl?.constant === true;
-  const site = makeSite(c, name, argc, { operator: expr.operator, byRef: byRef && !constant });
+  const site = makeSite(c, name, argc, {
+    operator: expr.operator,
+    byRef: byRef && !constant,
+    constant,
+  });
   if (first === undefined) {
     c.at(expr.pos);
     c.emit(OP.CALLN, c.constant(site), window, dst);
@@ -434,7 +439,9 @@ function compileNative(c: FnCompiler, expr: CallExpr, window: number, dst: numbe
   if (!late) compileInto(c, first, register, true);
   compileArgs(c, rest);
   if (late) compileInto(c, first, register, !byRef && changes);
-  c.at(expr.pos);
+  // These two tell at their first argument what is wrong with it.
+  const toldAtFirst = (name === 'Fn' && argc === 1) || (name === 'curry' && argc > 1);
+  c.at(toldAtFirst ? startOf(first) : expr.pos);
   c.emit(OP.CALLN, c.constant(site), window, dst);
   if (byRef && !constant && first.kind === 'variable') storeVariable(c, first, register);
   else if (byRef && first.kind === 'this') c.emit(OP.MOVE, 0, register);

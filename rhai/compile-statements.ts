@@ -385,10 +385,10 @@ function compileLet(c: FnCompiler, stmt: LetStmt): void {
     decl.constant = stmt.constant;
     c.declare(decl);
     c.depth++;
+    variableLimit(c, c.depth, stmt.pos);
     if (c.isMain && stmt.atGlobal) {
       c.proto.globals.push({ name: decl.name, slot, constant: stmt.constant, start: c.pc });
     }
-    variableLimit(c, c.depth, stmt.pos);
     if (decl.captured) c.emit(OP.NEWCELL, slot);
     if (c.dynamic && before >= 0) c.emit(OP.DECLARE, c.constant(decl.name), -1, 0);
   } else {
@@ -402,10 +402,9 @@ function compileLet(c: FnCompiler, stmt: LetStmt): void {
     if (decl.captured) c.emit(OP.NEWCELL, slot);
     if (c.dynamic) c.emit(OP.DECLARE, c.constant(decl.name), -1, 0);
     c.drop(mark);
-    const globals = c.proto.globals;
-    const known = globals.findIndex((g) => g.slot === slot);
-    if (known >= 0)
-      globals[known] = { ...(globals[known] as (typeof globals)[number]), constant: stmt.constant };
+    if (c.proto.globals.some((g) => g.slot === slot)) {
+      c.proto.globals.push({ name: decl.name, slot, constant: stmt.constant, start: c.pc });
+    }
   }
   exportAndRecord(c, stmt, decl.slot);
 }
@@ -435,7 +434,7 @@ function compileAssign(c: FnCompiler, stmt: AssignStmt): void {
   if (target.kind === 'this') {
     const current = c.take();
     c.at(target.pos);
-    c.emit(OP.THIS, current);
+    c.emit(OP.THISW, current);
     const value = ownedOperand(c, stmt.value);
     if (op === '') c.emit(OP.MOVE, 0, value);
     else {

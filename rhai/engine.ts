@@ -114,9 +114,13 @@ export class VirtualMachine implements Machine {
     if (!state.keepsGlobals) return state.scope;
     const frame = state.frames[0];
     const reached = frame?.pc ?? 0;
-    const own = main.globals
-      .filter((g) => g.start <= reached && state.regs[g.slot] !== undefined)
-      .map(({ name, slot, constant, start }) => {
+    const declared = main.globals.filter(
+      (g) => g.start <= reached && state.regs[g.slot] !== undefined,
+    );
+    const own = declared
+      .filter((g) => declared.find((other) => other.slot === g.slot) === g)
+      .map(({ name, slot, start }) => {
+        const constant = declared.findLast((g) => g.slot === slot)?.constant ?? false;
         const value = state.regs[slot] as Value | Cell;
         const cell = value instanceof Cell ? value : new Cell(value);
         return { name, cell, constant, at: start };
@@ -149,6 +153,7 @@ export class Engine implements EngineSide {
         name,
         masks: masksOf('*'.repeat(argc)),
         mutates: false,
+        lends: false,
         code: (args, context) => fn(args, context.position) as Value,
         direct: null,
         process: null,

@@ -69,6 +69,8 @@ export interface ErrorDetails {
   readonly inner?: RhaiError;
   readonly parse?: string;
   readonly lex?: string;
+  /** It is about the value that was to be assigned, not about where to. */
+  readonly assigned?: boolean;
 }
 
 export class RhaiError extends Error {
@@ -117,9 +119,14 @@ const UNMAPPED: ReadonlyMap<string, string> = new Map([
   ['range=', 'core::ops::range::RangeInclusive<i64>'],
 ]);
 
-export function mismatch(requested: string, actual: string, position = NO_POSITION): RhaiError {
+export function mismatch(
+  requested: string,
+  actual: string,
+  position = NO_POSITION,
+  assigned = false,
+): RhaiError {
   const second = UNMAPPED.get(actual) ?? actual;
-  return new RhaiError('ErrorMismatchDataType', { name: requested, second }, position);
+  return new RhaiError('ErrorMismatchDataType', { name: requested, second, assigned }, position);
 }
 
 const UNCATCHABLE = new Set<ErrorKind>([

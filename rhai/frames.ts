@@ -56,6 +56,7 @@ export function enterFunction(
   frame.dst = dst;
   frame.plain = plain;
   frame.level = level;
+  frame.frozen = false;
   frame.imports = m.imports.length;
   const end = window + proto.registers;
   if (end > m.regs.length) growRegisters(m, end + 256);
@@ -86,7 +87,7 @@ export function enterCode(
   window: number,
   dst: number,
 ): Frame {
-  const level = m.depth < 0 ? 0 : m.top.level + (kind === 'eval' ? 1 : 1);
+  const level = m.depth < 0 ? 0 : m.top.level + 1;
   if (level > m.settings.maxCallLevels && m.depth >= 0) throw new RhaiError('ErrorStackOverflow');
   const frame = openFrame(m);
   frame.kind = kind;

@@ -2,8 +2,8 @@
  * The virtual machine: runs bytecode with frames of its own, so that it can stop at any host call,
  * at any operation, at any statement, and never recurses on the JavaScript stack for a script.
  *
- * This file is the dispatch loop and what it needs inline; calls and frames are machine-calls.ts,
- * names, modules and eval machine-names.ts. Registers of all frames lie in one list, a frame's own
+ * This file is the dispatch loop and what it needs inline; calls are calls.ts, frames
+ * frames.ts and returns.ts, names, modules and eval names.ts. Registers of all frames lie in one list, a frame's own
  * from `bp` on.
  *
  * M1  whatever fails in a script leaves `run` as an Outcome; no exception escapes.
@@ -867,6 +867,15 @@ function loop(m: MachineState): void {
           pc += 2;
           continue;
         }
+        case 99: {
+          // THISW
+          const self = regs[bp] as Value | Cell | undefined;
+          if (self === undefined) throw new RhaiError('ErrorUnboundThis');
+          if (frame.frozen) throw new RhaiError('ErrorAssignmentToConstant', { name: '' });
+          regs[bp + (code[pc + 1] as number)] = self instanceof Cell ? self.value : self;
+          pc += 2;
+          continue;
+        }
         case 80: {
           // BOOLCHECK
           const v = regs[bp + (code[pc + 1] as number)] as Value;
@@ -937,7 +946,7 @@ function indexSlow(m: MachineState, base: Value, index: Value, pc: number, dst: 
 }
 
 function setIndexSlow(m: MachineState, base: Value, index: Value, value: Value): Value {
-  const result = setIndex(base, index, value, m.settings);
+  const result = setIndex(base, index, value);
   if (m.checksSize) m.checkSize(result);
   return result;
 }

@@ -4,7 +4,8 @@
  *
  * A signature is one letter a parameter: u unit, b bool, i int, f float, c char, s string, a array,
  * m map, B blob, r range, F function pointer, t timestamp, h host object, n int or float, * any.
- * A leading `!` says that the function changes its first argument (`args[0]` is the new value).
+ * A leading `!` says that the function changes its first argument (`args[0]` is the new value), a
+ * leading `&` that its callbacks may change the elements in place.
  */
 import type { Position } from './errors.ts';
 import type { Settings } from './limits.ts';
@@ -26,6 +27,8 @@ import {
 export interface NativeContext {
   readonly settings: Settings;
   readonly position: Position;
+  /** The receiver is a constant: callbacks must not change its elements. */
+  readonly frozen: boolean;
   /** Fails with ErrorDataTooLarge when the value is over a limit. */
   checkSize(value: Value): void;
   /** A function pointer to what the name means where the call stands. */
@@ -50,18 +53,22 @@ export class Callback {
   readonly wrap: string | null;
   /** Errors count as the result unit. */
   readonly swallow: boolean;
+  /** The receiver must not be changed. */
+  readonly frozen: boolean;
   constructor(
     fn: FnPtr,
     args: (Value | Cell)[],
     self: Value | undefined,
     wrap: string | null = null,
     swallow = false,
+    frozen = false,
   ) {
     this.fn = fn;
     this.args = args;
     this.self = self;
     this.wrap = wrap;
     this.swallow = swallow;
+    this.frozen = frozen;
   }
 }
 
@@ -79,6 +86,8 @@ export interface NativeFn {
   readonly name: string;
   readonly masks: readonly number[];
   readonly mutates: boolean;
+  /** Its callbacks may change the elements of its first argument. */
+  readonly lends: boolean;
   readonly code: NativeCode | null;
   /** Where it is there: the same as `code`; the receiver is changed in place. */
   readonly direct: DirectCode | null;
@@ -165,6 +174,7 @@ export class NativeTable {
   private readonly byKey = new Map<string, readonly NativeFn[]>();
   private readonly getters = new Map<string, readonly NativeFn[]>();
   private readonly mutating = new Set<string>();
+  private readonly lending = new Set<string>();
   private readonly names = new Set<string>();
 
   /** Holds what another table holds, which what is added here does not reach; nothing is copied. */
@@ -235,46 +245,53 @@ export class NativeTable {
     return this.mutating.has(`${name}/${arity}`) || this.base?.mayMutate(name, arity) === true;
   }
 
+  /** Could a call change what its first argument holds, by its callbacks? */
+  mayLend(name: string, arity: number): boolean {
+    return this.lending.has(`${name}/${arity}`) || this.base?.mayLend(name, arity) === true;
+  }
+
   add(fn: NativeFn): void {
     const key = `${fn.name}/${fn.masks.length}`;
     this.getters.clear();
     this.byKey.set(key, [fn, ...this.atKey(key)]);
     this.names.add(fn.name);
     if (fn.mutates) this.mutating.add(key);
+    if (fn.lends) this.lending.add(key);
   }
 
   /** A plain function. */
   def(names: string, signatures: string, code: NativeCode): void {
-    this.each(names, signatures, (name, masks, mutates) =>
-      this.add({ name, masks, mutates, code, direct: null, process: null, host: false }),
+    this.each(names, signatures, (shape) =>
+      this.add({ ...shape, code, direct: null, process: null, host: false }),
     );
   }
 
   /** A plain function that is called often, and changes its receiver at most in place. */
   defDirect(names: string, signatures: string, direct: DirectCode): void {
     const code: NativeCode = (args) => direct(args[0] as Value, args[1] as Value);
-    this.each(names, signatures, (name, masks, mutates) =>
-      this.add({ name, masks, mutates, code, direct, process: null, host: false }),
+    this.each(names, signatures, (shape) =>
+      this.add({ ...shape, code, direct, process: null, host: false }),
     );
   }
 
   /** A function that calls back. */
   defProcess(names: string, signatures: string, process: NativeProcess): void {
-    this.each(names, signatures, (name, masks, mutates) =>
-      this.add({ name, masks, mutates, code: null, direct: null, process, host: false }),
+    this.each(names, signatures, (shape) =>
+      this.add({ ...shape, code: null, direct: null, process, host: false }),
     );
   }
 
   private each(
     names: string,
     signatures: string,
-    add: (name: string, masks: number[], mutates: boolean) => void,
+    add: (shape: Pick<NativeFn, 'name' | 'masks' | 'mutates' | 'lends'>) => void,
   ): void {
     for (const name of names.split(' ')) {
       for (const signature of signatures.split(' ')) {
         const mutates = signature.startsWith('!');
-        const letters = mutates ? signature.slice(1) : signature;
-        add(name, masksOf(letters === '-' ? '' : letters), mutates);
+        const lends = signature.startsWith('&');
+        const letters = mutates || lends ? signature.slice(1) : signature;
+        add({ name, masks: masksOf(letters === '-' ? '' : letters), mutates, lends });
       }
     }
   }

@@ -346,6 +346,7 @@ export function assignOperator(op: Operator, target: Value, value: Value): Value
       } else ownItems(target).push(copyValue(value));
       return target;
     }
+    if (target instanceof Char && value === '') return target;
     if (target instanceof RMap && value instanceof RMap) {
       const items = ownEntries(target);
       for (const [key, item] of value.items) items.set(key, copyValue(item));

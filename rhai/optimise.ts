@@ -11,7 +11,7 @@ import { binary, OPERATORS, type Operator } from './operators.ts';
 import type { OuterNames } from './parser.ts';
 import { isConstant } from './parse-expressions.ts';
 import { literalValue } from './parse-statements.ts';
-import { typeName, type Value } from './values.ts';
+import { RArray, RBlob, RMap, typeName, type Value } from './values.ts';
 
 interface State {
   readonly settings: Settings;
@@ -207,8 +207,9 @@ function optimiseCall(expr: CallExpr, state: State): Expr {
 
 /** Folding must not get around the size limits. */
 function tooLarge(value: Value, settings: Settings): boolean {
-  if (typeof value === 'object' && value !== null)
+  if (value instanceof RArray || value instanceof RMap || value instanceof RBlob) {
     return settings.maxArraySize + settings.maxMapSize > 0;
+  }
   return typeof value === 'string' && settings.maxStringSize > 0;
 }
 

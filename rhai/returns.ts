@@ -162,9 +162,12 @@ export function unwind(m: MachineState, thrown: unknown): Stop | null {
     }
     const pc = pcOf(m, frame);
     if (error.position.line === 0 && !isUnplaced(error, frame.proto.code[pc] ?? 0)) {
-      // What cannot be indexed at all is told at the bracket, other faults at the index.
-      const bracket = error.kind === 'ErrorIndexingType' ? frame.proto.brackets.get(pc) : undefined;
-      error.position = bracket ?? positionAt(frame.proto, pc);
+      // What cannot be indexed at all is told at the bracket, what cannot be an element at the
+      // assignment, other faults at the index.
+      const { brackets, assignments } = frame.proto;
+      const elsewhere = error.details.assigned ? assignments : brackets;
+      const known = error.kind === 'ErrorIndexingType' || error.details.assigned;
+      error.position = (known ? elsewhere.get(pc) : undefined) ?? positionAt(frame.proto, pc);
     }
     const replaced = handle(m, frame, pc, error);
     if (replaced === null) return null;

@@ -86,6 +86,8 @@ export class Frame {
   extras: ScopeVariable[] | null = null;
   imports = 0;
   level = 0;
+  /** `this` is a constant. */
+  frozen = false;
   exports: { readonly alias: string; readonly register: number }[] | null = null;
   /** Registers to write back from cells when a capture call returns. */
   captures: { readonly register: number; readonly cell: Cell }[] | null = null;
@@ -153,6 +155,7 @@ export class MachineState implements NativeContext {
   outcome: Stop | null = null;
   finished: Stop | null = null;
   waiting: Waiting | null = null;
+  frozen = false;
   pendingError: RhaiError | null = null;
   faultPc = 0;
   faultFrame: Frame | null = null;

@@ -231,5 +231,6 @@ export function typeName(value: Value): string {
   if (value instanceof Range) return value.inclusive ? 'range=' : 'range';
   if (value instanceof FnPtr) return 'Fn';
   if (value instanceof Timestamp) return 'timestamp';
-  return (value as HostObject).type;
+  // The original maps its iterators to the name of ranges.
+  return value.type.startsWith('rhai::packages::iter_basic::') ? 'range' : value.type;
 }

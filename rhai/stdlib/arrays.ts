@@ -172,21 +172,30 @@ function find(list: readonly Value[], value: Value, from: number): number {
 
 const ELEMENT = { plain: 0, extras: 1, elementAt: 0 } as const;
 
+/** What a callback made of its `this` stays in the array. */
+function keep(a: Value | undefined, i: number, { self, frozen }: Callback): void {
+  if (self !== undefined && !frozen && items(a)[i] !== self) own(a)[i] = self;
+}
+
 function* mapProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'map', ...ELEMENT });
-  const list = items(a);
   const out: Value[] = [];
-  for (let i = 0; i < list.length; i++) out.push(yield call(copyValue(list[i] as Value), NONE, i));
+  for (let i = 0; i < items(a).length; i++) {
+    const callback = call(copyValue(items(a)[i] as Value), NONE, i);
+    out.push(yield callback);
+    keep(a, i, callback);
+  }
   return new RArray(out);
 }
 
 function* filterProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'filter', ...ELEMENT });
   const out: Value[] = [];
-  const list = items(a);
-  for (let i = 0; i < list.length; i++) {
-    const item = copyValue(list[i] as Value);
-    if ((yield call(item, NONE, i)) === true) out.push(copyValue(item));
+  for (let i = 0; i < items(a).length; i++) {
+    const callback = call(copyValue(items(a)[i] as Value), NONE, i);
+    const yes = (yield callback) === true;
+    keep(a, i, callback);
+    if (yes) out.push(copyValue(items(a)[i] as Value));
   }
   return new RArray(out);
 }
@@ -196,7 +205,7 @@ function* forEachProcess([a, f]: Value[], context: NativeContext): Process {
   for (let i = 0; i < items(a).length; i++) {
     const callback = call(own(a)[i] as Value, NONE, i);
     yield callback;
-    if (callback.self !== undefined) own(a)[i] = callback.self;
+    keep(a, i, callback);
   }
   return null;
 }
@@ -207,10 +216,12 @@ function* indexProcess([a, f, from = 0]: Value[], context: NativeContext): Proce
     return find(items(a), f, clamp(items(a).length, from as Int, 0)[0]);
   }
   const call = callMaker(context, f as Value, { caller: 'index_of', ...ELEMENT });
-  const list = items(a);
-  const [start] = clamp(list.length, from as Int, 0);
-  for (let i = start; i < list.length; i++) {
-    if ((yield call(copyValue(list[i] as Value), NONE, i)) === true) return i;
+  const [start] = clamp(items(a).length, from as Int, 0);
+  for (let i = start; i < items(a).length; i++) {
+    const callback = call(copyValue(items(a)[i] as Value), NONE, i);
+    const yes = (yield callback) === true;
+    keep(a, i, callback);
+    if (yes) return i;
   }
   return -1;
 }
@@ -220,17 +231,17 @@ function isFunctionName(name: string, context: NativeContext): boolean {
 }
 
 function* findProcess(args: Value[], context: NativeContext): Process {
-  const list = items(args[0]);
   const at = yield* indexProcess(args, context);
-  return (at as number) < 0 ? null : copyValue(list[at as number] as Value);
+  return (at as number) < 0 ? null : copyValue(items(args[0])[at as number] as Value);
 }
 
 function* findMapProcess([a, f, from = 0]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'find_map', ...ELEMENT });
-  const list = items(a);
-  const [start] = clamp(list.length, from as Int, 0);
-  for (let i = start; i < list.length; i++) {
-    const value = yield call(copyValue(list[i] as Value), NONE, i);
+  const [start] = clamp(items(a).length, from as Int, 0);
+  for (let i = start; i < items(a).length; i++) {
+    const callback = call(copyValue(items(a)[i] as Value), NONE, i);
+    const value = yield callback;
+    keep(a, i, callback);
     if (value !== null) return value;
   }
   return null;
@@ -239,9 +250,10 @@ function* findMapProcess([a, f, from = 0]: Value[], context: NativeContext): Pro
 function testProcess(caller: string, stopOn: boolean) {
   return function* ([a, f]: Value[], context: NativeContext): Process {
     const call = callMaker(context, f as Value, { caller, ...ELEMENT });
-    const list = items(a);
-    for (let i = 0; i < list.length; i++) {
-      const yes = (yield call(copyValue(list[i] as Value), NONE, i)) === true;
+    for (let i = 0; i < items(a).length; i++) {
+      const callback = call(copyValue(items(a)[i] as Value), NONE, i);
+      const yes = (yield callback) === true;
+      keep(a, i, callback);
       if (yes === stopOn) return stopOn;
     }
     return !stopOn;
@@ -251,11 +263,13 @@ function testProcess(caller: string, stopOn: boolean) {
 function reduceProcess(caller: string, backwards: boolean) {
   return function* ([a, f, initial = null]: Value[], context: NativeContext): Process {
     const call = callMaker(context, f as Value, { caller, plain: 1, extras: 1, elementAt: 1 });
-    const list = items(a);
+    const { length } = items(a);
     let result: Value = initial;
-    for (let n = 0; n < list.length; n++) {
-      const i = backwards ? list.length - 1 - n : n;
-      result = yield call(copyValue(list[i] as Value), [result], i);
+    for (let n = 0; n < length; n++) {
+      const i = backwards ? length - 1 - n : n;
+      const callback = call(copyValue(items(a)[i] as Value), [result], i);
+      result = yield callback;
+      keep(a, i, callback);
     }
     return result;
   };
@@ -312,28 +326,27 @@ function* dedupProcess([a, f]: Value[], context: NativeContext): Process {
 }
 
 export function arrayCallbackFunctions(t: NativeTable): void {
-  t.defProcess('map', 'aF as', mapProcess);
-  t.defProcess('filter', 'aF as', filterProcess);
+  // As in the original: on constants, these two take no function by its name.
+  t.defProcess('map', '&aF !as', mapProcess);
+  t.defProcess('filter', '&aF !as', filterProcess);
   t.defProcess('for_each', '!aF', forEachProcess);
-  t.defProcess('index_of', 'aF aFi as asi', indexProcess);
-  t.defProcess('find', 'aF aFi', findProcess);
-  t.defProcess('find_map', 'aF aFi', findMapProcess);
-  t.defProcess('some', 'aF as', testProcess('some', true));
-  t.defProcess('all', 'aF as', testProcess('all', false));
-  t.defProcess('reduce', 'aF aF* as as*', reduceProcess('reduce', false));
-  t.defProcess('reduce_rev', 'aF aF* as as*', reduceProcess('reduce_rev', true));
+  t.defProcess('index_of', '&aF &aFi &as &asi', indexProcess);
+  t.defProcess('find', '&aF &aFi', findProcess);
+  t.defProcess('find_map', '&aF &aFi', findMapProcess);
+  t.defProcess('some', '&aF &as', testProcess('some', true));
+  t.defProcess('all', '&aF &as', testProcess('all', false));
+  t.defProcess('reduce', '&aF &aF* &as &as*', reduceProcess('reduce', false));
+  t.defProcess('reduce_rev', '&aF &aF* &as &as*', reduceProcess('reduce_rev', true));
   t.defProcess('drain', '!aF', partProcess('drain', true));
   t.defProcess('retain', '!aF', partProcess('retain', false));
   t.defProcess('zip', 'aaF', zipProcess);
   t.defProcess('dedup', '!aF !as', dedupProcess);
-  t.defProcess('sort sort_by', '!aF', function* ([a, f], context) {
-    const sorted = yield* mergeSort(own(a), f as FnPtr);
-    refill(a, sorted);
-    void context;
+  t.defProcess('sort sort_by', '!aF', function* ([a, f]) {
+    refill(a, yield* stableSort(own(a), f as FnPtr));
     return null;
   });
   t.defProcess('order order_by', '!aF', function* ([a, f]) {
-    return new RArray(yield* mergeSort(items(a).map(copyValue), f as FnPtr));
+    return new RArray(yield* stableSort(items(a).map(copyValue), f as FnPtr));
   });
   t.def('sort', '!a', ([a]) => {
     refill(a, sortPlain(own(a), 1));
@@ -354,8 +367,37 @@ function verdict(result: Value): number {
   return 0;
 }
 
-/** A stable merge sort that can stop at each comparison; any comparer ends. */
-function* mergeSort(list: readonly Value[], fn: FnPtr): Generator<Callback, Value[], Value> {
+type Sorting = Generator<Callback, Value[], Value>;
+
+/** Up to here the original inserts; how often and about what it asks can be seen. */
+const INSERTED_MAX = 20;
+
+/** Stable, stops at each comparison, and ends whatever the comparer says. */
+function stableSort(list: readonly Value[], fn: FnPtr): Sorting {
+  return list.length <= INSERTED_MAX ? insertionSort(list, fn) : mergeSort(list, fn);
+}
+
+/** Does the first belong before the second? */
+function* isBefore(fn: FnPtr, a: Value, b: Value): Generator<Callback, boolean, Value> {
+  const pair = [copyValue(a), copyValue(b)];
+  return verdict(yield new Callback(fn, pair, undefined, null, true)) < 0;
+}
+
+function* insertionSort(list: readonly Value[], fn: FnPtr): Sorting {
+  const out = list.slice();
+  for (let i = 1; i < out.length; i++) {
+    const item = out[i] as Value;
+    let at = i;
+    while (at > 0 && (yield* isBefore(fn, item, out[at - 1] as Value))) {
+      out[at] = out[at - 1] as Value;
+      at--;
+    }
+    out[at] = item;
+  }
+  return out;
+}
+
+function* mergeSort(list: readonly Value[], fn: FnPtr): Sorting {
   let from = list.slice();
   let to = list.slice();
   for (let width = 1; width < from.length; width *= 2) {
@@ -365,13 +407,10 @@ function* mergeSort(list: readonly Value[], fn: FnPtr): Generator<Callback, Valu
       let i = start;
       let j = middle;
       for (let k = start; k < end; k++) {
-        let takeLeft = j >= end;
-        if (!takeLeft && i < middle) {
-          // Asked this way round, as the original does: it shows with comparers that are no order.
-          const pair = [copyValue(from[j] as Value), copyValue(from[i] as Value)];
-          takeLeft = verdict(yield new Callback(fn, pair, undefined, null, true)) >= 0;
-        }
-        to[k] = (takeLeft ? from[i++] : from[j++]) as Value;
+        // Asked this way round, as the original does: it shows with comparers that are no order.
+        const left =
+          j >= end || (i < middle && !(yield* isBefore(fn, from[j] as Value, from[i] as Value)));
+        to[k] = (left ? from[i++] : from[j++]) as Value;
       }
     }
     [from, to] = [to, from];

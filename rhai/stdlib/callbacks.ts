@@ -47,7 +47,9 @@ export function callMaker(context: NativeContext, given: Value, shape: CallShape
     arities.some((a) => a === n || a === n + e || (moves && (a === n + 1 || a === n + e + 1)))
       ? null
       : caller;
-  const asThis: Maker = (element, plain) => new Callback(fn, [...plain], element, wrap);
+  const { frozen } = context;
+  const asThis: Maker = (element, plain) =>
+    new Callback(fn, [...plain], element, wrap, false, frozen);
   // One after the other, the calls can share what they are told with.
   const args: Value[] = [];
   const shared = new Callback(fn, args, undefined, wrap);
@@ -66,7 +68,7 @@ export function callMaker(context: NativeContext, given: Value, shape: CallShape
     return new Callback(fn, args, undefined, wrap);
   };
   const all: Maker = (element, plain, extra) =>
-    new Callback(fn, withExtra(plain, extra), element, wrap);
+    new Callback(fn, withExtra(plain, extra), element, wrap, false, frozen);
   if (arities.includes(n)) return asThis;
   if (moves && arities.includes(n + 1)) return moved;
   if (moves && arities.includes(n + e + 1)) return movedAll;

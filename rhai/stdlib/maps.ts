@@ -25,11 +25,18 @@ function mixin(target: Value | undefined, more: Value | undefined): Value {
 
 const SHAPE = { plain: 1, extras: 0, elementAt: 1 } as const;
 
+/** What a callback made of its `this` stays in the map. */
+function keep(m: Value | undefined, key: string, { self, frozen }: Callback): void {
+  if (self !== undefined && !frozen && entries(m).get(key) !== self) own(m).set(key, self);
+}
+
 function* mapProcess([m, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'filter', ...SHAPE });
   const out = new Map<string, Value>();
   for (const key of sortedKeys(entries(m).keys())) {
-    out.set(key, yield call(copyValue(entries(m).get(key) as Value), [key]));
+    const callback = call(copyValue(entries(m).get(key) as Value), [key]);
+    out.set(key, yield callback);
+    keep(m, key, callback);
   }
   return new RMap(out);
 }
@@ -38,8 +45,10 @@ function* filterProcess([m, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'filter', ...SHAPE });
   const out = new Map<string, Value>();
   for (const key of sortedKeys(entries(m).keys())) {
-    const value = entries(m).get(key) as Value;
-    if ((yield call(copyValue(value), [key])) === true) out.set(key, copyValue(value));
+    const callback = call(copyValue(entries(m).get(key) as Value), [key]);
+    const yes = (yield callback) === true;
+    keep(m, key, callback);
+    if (yes) out.set(key, copyValue(entries(m).get(key) as Value));
   }
   return new RMap(out);
 }
@@ -97,8 +106,8 @@ export function mapFunctions(t: NativeTable): void {
   });
   t.def('to_json', 'm', ([m]) => mapToJson(m as RMap));
   t.def('parse_json', 's', ([text], context) => context.parseJson(text as string));
-  t.defProcess('map', 'mF', mapProcess);
-  t.defProcess('filter', 'mF', filterProcess);
+  t.defProcess('map', '&mF', mapProcess);
+  t.defProcess('filter', '&mF', filterProcess);
   t.defProcess('drain', '!mF', partProcess('drain', true));
   t.defProcess('retain', '!mF', partProcess('retain', false));
 }
