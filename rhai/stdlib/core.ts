@@ -4,12 +4,14 @@ import type { NativeTable } from '../natives.ts';
 import { ExitSignal } from '../state.ts';
 import { debugText, displayText } from '../text.ts';
 import {
-  type Int,
+  Char,
   copyValue,
   Float,
+  type Int,
   type FnPtr,
   FnPtr as FnPtrClass,
   RArray,
+  Range,
   Timestamp,
   typeName,
   type Value,
@@ -25,11 +27,26 @@ export function property(
   t.defDirect(`get$${name}`, signatures, get);
 }
 
-/** What `set_tag` put on containers and host values; plain values keep no tag. */
+/**
+ * What `set_tag` put on a value: on the value of one variable, not on all that are equal to it.
+ * Units, booleans, integers and strings keep none, since their values here are JavaScript's own.
+ */
 const TAGS = new WeakMap<object, Int>();
 
 function tagOf(value: Value): Int {
   return typeof value === 'object' && value !== null ? (TAGS.get(value) ?? 0) : 0;
+}
+
+/** The value as one of its own: what cannot change may be in many places at once. */
+function apart(value: Value & object): Value & object {
+  if (value instanceof Float) return new Float(value.value);
+  if (value instanceof Char) return new Char(value.text);
+  if (value instanceof Range) return new Range(value.start, value.end, value.inclusive);
+  if (value instanceof Timestamp) return new Timestamp(value.seconds);
+  if (value instanceof FnPtrClass) {
+    return new FnPtrClass(value.name, value.curry, value.fn, value.library);
+  }
+  return value;
 }
 
 function setTag(args: Value[]): Value {
@@ -40,7 +57,11 @@ function setTag(args: Value[]): Value {
       `${tag} is too ${size} to fit into a tag (must be between -2147483648 and 2147483647)`,
     );
   }
-  if (typeof value === 'object' && value !== null) TAGS.set(value, tag);
+  if (typeof value === 'object' && value !== null) {
+    const tagged = apart(value);
+    TAGS.set(tagged, tag);
+    args[0] = tagged;
+  }
   return null;
 }
 
@@ -51,8 +72,10 @@ export function coreFunctions(t: NativeTable): void {
   t.def('Fn', '*', ([name]) => {
     throw mismatch('string', typeName(name as Value));
   });
-  t.def('curry', '**', ([fn]) => {
-    throw mismatch('Fn', typeName(fn as Value));
+  t.def('is_def_fn', '** ***', (args) => {
+    const wrong = args.slice(0, -1).find((arg) => typeof arg !== 'string');
+    if (wrong !== undefined) throw mismatch('string', typeName(wrong));
+    throw mismatch('i64', typeName(args.at(-1) as Value));
   });
   t.def('is_def_fn', 'si', ([name, argc], context) =>
     context.isFunction(name as string, argc as Int, null),
@@ -62,6 +85,9 @@ export function coreFunctions(t: NativeTable): void {
   );
   t.def('Fn', 's', ([name], context) => context.functionPointer(name as string));
   for (let extra = 1; extra <= 16; extra++) {
+    t.def('curry', '*'.repeat(extra + 1), ([fn]) => {
+      throw mismatch('Fn', typeName(fn as Value));
+    });
     t.def('curry', `F${'*'.repeat(extra)}`, ([fn, ...more]) => {
       const { name, curry, fn: proto, library } = fn as FnPtr;
       return new FnPtrClass(name, [...curry, ...more.map(copyValue)], proto, library);
@@ -96,8 +122,7 @@ export function languageFunctions(t: NativeTable): void {
     return value;
   });
   property(t, 'tag', '*', tagOf);
-  t.def('set_tag', '*i', setTag);
-  t.def('set$tag', '*i', setTag);
+  t.def('set_tag set$tag', '!*i', setTag);
   t.def('sleep', 'n', () => {
     throw new RhaiError('ErrorRuntime', { value: 'sleep is not available' });
   });

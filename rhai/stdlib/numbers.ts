@@ -248,9 +248,14 @@ function integerSteps(from: Int, to: Int, step: Int): Value {
 export function rangeFunctions(t: NativeTable): void {
   t.def('range', 'ii', ([from, to]) => new Range(from as Int, to as Int, false));
   t.def('range', 'iii', ([from, to, step]) => integerSteps(from as Int, to as Int, step as Int));
-  t.def('range', 'ri', ([range, step]) => {
-    const { start, end } = range as Range;
-    return integerSteps(start, end, step as Int);
+  t.def('range', 'ri', (args) => {
+    const [range, step] = args as [Range, Int];
+    const { start, end, inclusive } = range;
+    // The original has it for exclusive ranges only.
+    if (inclusive) {
+      throw new RhaiError('ErrorFunctionNotFound', { name: 'range (range=, i64)' });
+    }
+    return integerSteps(start, end, step);
   });
   t.def('range', 'fff', ([from, to, step]) => {
     if (num(from) + num(step) === num(from)) throw zeroStep();
