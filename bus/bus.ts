@@ -75,6 +75,8 @@ export interface FlowLog {
     onEntry: (entry: Entry) => void,
     onMissed?: (entry: Entry) => void,
   ): Follower;
+  /** Where the last entry of a flow stands, of whatever kind; 0 when it has none. */
+  lastEntry(ref: FlowRef): Promise<number>;
   /** The last decision of a flow, or of one kind in it; undefined when there is none. */
   lastDecision(ref: FlowRef, kind?: DecisionKind): Promise<Entry | undefined>;
   /**

@@ -83,6 +83,8 @@ function readers(options: FlowLogOptions): Readers {
         onEntry,
         onMissed,
       }),
+    lastEntry: async (ref) =>
+      (await readLast(nats, streams.flow, subjects.flow(ref), READ_TIMEOUT_MS))?.seq ?? 0,
     lastDecision: async (ref, kind) => {
       const filter =
         kind === undefined ? subjects.decisions(ref) : subjects.decisionsOfKind(ref, kind);

@@ -238,5 +238,7 @@ export const AssignWake = z.object({
   context: z.string(),
   flow: FlowId,
   term: z.int(),
+  /** Nobody has had it before: it does not wait behind what comes back. */
+  fresh: z.boolean().optional(),
 });
 export type AssignWake = z.infer<typeof AssignWake>;

@@ -29,6 +29,7 @@ import { exactJson } from '../schemas/json.ts';
 import type { RosterNode } from '../schemas/node.ts';
 import { type Admitted, admit } from './admission.ts';
 import { answerCall, type CallDeps, settleWrite } from './calls.ts';
+import { ANY_NODE, type Doze } from './dormitory.ts';
 import type { JobBudget } from './job-budget.ts';
 import type { LedgerView } from './ledger-view.ts';
 import type { NodeView } from './liveness.ts';
@@ -88,6 +89,7 @@ export class ScriptHost {
   /** Answers up to here have had their effect; the script goes no further than that. */
   #settled = 0;
   #movedMs = performance.now();
+  #entryMs = performance.now();
   #driving = false;
   #again = false;
   #closed = false;
@@ -108,6 +110,31 @@ export class ScriptHost {
   /** Sequence of the present term; 0 before it is folded. */
   get term(): number {
     return this.#state.term?.seq ?? 0;
+  }
+
+  /** How long no entry of the log has come. */
+  get stillMs(): number {
+    return performance.now() - this.#entryMs;
+  }
+
+  get hasOpenJobs(): boolean {
+    return this.#work.open.size > 0;
+  }
+
+  /** Resolves when all that the log held at the call has been folded. */
+  confirm(): Promise<void> {
+    return this.#follower.check();
+  }
+
+  /** What it waits for, when it does. */
+  doze(): Omit<Doze, 'dueMs'> | undefined {
+    if (this.#driving || this.#closed) return undefined;
+    const nodes = new Set<string>();
+    for (const { node } of this.#work.claimedPacks(this.#state)) nodes.add(node);
+    for (const { node } of this.#work.queuedPacks(this.#state)) nodes.add(node);
+    if (this.#work.loose.size > 0) nodes.add(ANY_NODE);
+    const queued = this.#work.queued.size > 0;
+    return { ref: this.ref, seq: this.#state.seq, term: this.term, nodes, queued };
   }
 
   /** Reads again what may have been missed. */
@@ -504,6 +531,7 @@ export class ScriptHost {
     }
     this.#countOpen();
     this.#movedMs = performance.now();
+    this.#entryMs = this.#movedMs;
     for (const done of this.#folded) done();
     if (changes.length > 0) this.#deps.tell({ type: 'FACTS' });
   }

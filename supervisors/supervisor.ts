@@ -18,6 +18,7 @@ import { AssignWake } from '../schemas/flow.ts';
 import type { FlowRef } from '../schemas/ids.ts';
 import { readJson } from '../schemas/json.ts';
 import { BEAT_MS, type NodeBeat, type RosterNode, RunnerBeat } from '../schemas/node.ts';
+import { type Doze, Dormitory } from './dormitory.ts';
 import { JobBudget } from './job-budget.ts';
 import { LedgerView } from './ledger-view.ts';
 import { Outstanding } from './outstanding.ts';
@@ -25,6 +26,7 @@ import { RunnerRegistry } from './runner-registry.ts';
 import { ScriptHost } from './script-host.ts';
 import { scriptHostMachine } from './script-host.machine.ts';
 import { ScriptPool, type ScriptWorker } from './script-pool.ts';
+import { StartGate } from './start-gate.ts';
 import { supervisorMachine } from './supervisor.machine.ts';
 
 export type RosterView = {
@@ -61,9 +63,20 @@ const LEDGER_REFRESH_MS = 2_000;
 const REVIEW_MS = 5_000;
 const LEDGER_BACKOFF = { firstMs: LEDGER_REFRESH_MS, maxMs: 60_000 };
 const START_BACKOFF = { firstMs: 100, maxMs: 2_000 };
+/** How often hosted flows are looked through for those that may doze (dormitory.ts). */
+const TIDY_MS = 1_000;
+/** A flow that waits is hosted so long: with open jobs, and without; and more briefly where many wait. */
+const DOZE_AFTER_MS = 30_000;
+const DOZE_IDLE_AFTER_MS = 1_000;
+const HOSTED_MAX = 500;
+/** What falls due that soon is not worth letting go. */
+const DUE_SOON_MS = 5_000;
 const TROUBLE_BACKOFF = { firstMs: 200, maxMs: 10_000 };
 
-type Hosted = { script: ScriptHost; actor: Actor<typeof scriptHostMachine>; busySince: number };
+type Hosted = { script: ScriptHost; actor: Actor<typeof scriptHostMachine>; leaving: boolean };
+
+/** What a flow tells when it is up: from then on it needs no place at the gate. */
+const UP: ReadonlySet<string> = new Set(['WAITS', 'PAUSES', 'TROUBLE', 'ENDED', 'MOVED']);
 
 export async function startSupervisor(options: SupervisorOptions): Promise<RunningSupervisor> {
   const supervisor = new Supervisor(options);
@@ -80,6 +93,8 @@ class Supervisor implements RunningSupervisor {
   readonly #budget = new JobBudget();
   readonly #deadlines: Deadlines;
   readonly #hosted = new Map<string, Hosted>();
+  readonly #gate = new StartGate({ start: (ref) => this.#hostFlow(ref) });
+  readonly #dormitory: Dormitory;
   readonly #actor: Actor<typeof supervisorMachine>;
   readonly #machine: typeof scriptHostMachine;
   readonly #subscriptions: Subscription[] = [];
@@ -98,6 +113,11 @@ class Supervisor implements RunningSupervisor {
     this.#ledger = new LedgerView(options.bus);
     this.#pool = new ScriptPool(1, options.startScriptWorker);
     this.#deadlines = new Deadlines(options.bus);
+    this.#dormitory = new Dormitory({
+      bus: options.bus,
+      deadlines: this.#deadlines,
+      wake: (ref) => this.#gate.ask(ref, 'returning'),
+    });
     this.#machine = this.#provideScriptHost();
     this.#actor = options.host.start('supervisor', this.#provideSupervisor(), {
       flowsMax: FLOWS_MAX,
@@ -109,17 +129,19 @@ class Supervisor implements RunningSupervisor {
     await this.#patiently('asking the ledger', () => this.#ledger.refresh());
     this.#subscriptions.push(
       bus.subscribe(subjects.beat(bus.address), (message) => this.#takeBeat(message)),
-      roster.onChange(() => this.#lookAtAll()),
+      roster.onChange(({ address }) => this.#lookAtAll(address)),
       bus.link.onChange(({ up }) => {
         if (!up) return;
         this.#askAgainMs = 0;
         this.#registry.restartListening();
         for (const { script } of this.#hosted.values()) script.reconnected();
+        this.#dormitory.reconnected();
       }),
     );
     this.#every(BEAT_MS, () => this.#beat());
     this.#every(LEDGER_REFRESH_MS, () => this.#refreshLedger());
     this.#every(REVIEW_MS, () => this.#review());
+    this.#every(TIDY_MS, () => this.#tidy());
     this.#assignments = await this.#patiently('opening its queue', () =>
       bus.queues.consume({ queue: 'assign' }, { inFlight: 64 }, (message) =>
         this.#takeAssignment(message),
@@ -143,6 +165,8 @@ class Supervisor implements RunningSupervisor {
     for (const timer of this.#timers) clearInterval(timer);
     for (const subscription of this.#subscriptions) subscription.stop();
     await this.#assignments?.stop();
+    this.#gate.stop();
+    this.#dormitory.stop();
     this.#deadlines.stop();
     for (const { script, actor } of this.#hosted.values()) {
       actor.stop();
@@ -205,15 +229,19 @@ class Supervisor implements RunningSupervisor {
       this.#options.alarm(`message ${message.seq} of its queue is no assignment and is dropped`);
       return message.term('no assignment can be read in it');
     }
-    const { context, flow, term } = wake.data;
+    const { context, flow, term, fresh } = wake.data;
     const known = this.#hosted.get(flow);
-    if (known === undefined) this.#hostFlow({ context, flow });
-    else if (known.script.term < term) known.script.poke();
-    else known.script.look();
+    const dozing = this.#dormitory.get(flow);
+    if (known !== undefined) {
+      if (known.script.term < term) known.script.poke();
+      else known.script.look();
+    } else if (dozing !== undefined && dozing.term >= term) this.#dormitory.look(flow);
+    else this.#gate.ask({ context, flow }, fresh === true ? 'fresh' : 'returning');
     message.ack();
   }
 
   #hostFlow(ref: FlowRef): void {
+    if (this.#hosted.has(ref.flow)) return this.#gate.isUp(ref);
     const { bus, host, roster } = this.#options;
     const script: ScriptHost = new ScriptHost(ref, {
       bus,
@@ -230,7 +258,10 @@ class Supervisor implements RunningSupervisor {
       },
       load: (address) => this.#outstanding.on(address),
       placed: (n, node) => this.#outstanding.move(ref.flow, n, node),
-      tell: (event) => this.#hosted.get(ref.flow)?.actor.send(event),
+      tell: (event) => {
+        this.#hosted.get(ref.flow)?.actor.send(event);
+        if (UP.has(event.type)) this.#gate.isUp(ref);
+      },
       startAnew: (why) => {
         this.#options.alarm(`flow ${ref.flow}: ${why}`);
         this.#hosted.get(ref.flow)?.actor.send({ type: 'MOVED' });
@@ -238,13 +269,60 @@ class Supervisor implements RunningSupervisor {
       },
     });
     // The actor's first effect looks the script up: it is entered before the actor starts.
-    const entry: Partial<Hosted> & { script: ScriptHost; busySince: number } = {
-      script,
-      busySince: performance.now(),
-    };
+    const entry: Partial<Hosted> & { script: ScriptHost } = { script, leaving: false };
     this.#hosted.set(ref.flow, entry as Hosted);
     entry.actor = host.start(`script-${ref.flow}`, this.#machine, ref);
-    this.#actor.send({ type: 'LOAD', flows: this.#hosted.size });
+    this.#dormitory.release(ref.flow);
+    this.#actor.send({ type: 'LOAD', flows: this.#flows });
+  }
+
+  get #flows(): number {
+    return this.#hosted.size + this.#dormitory.size + this.#gate.waiting;
+  }
+
+  /** Lets flows doze that wait: the longest still first, and sooner where there are many. */
+  #tidy(): void {
+    const nowMs = this.#options.bus.now();
+    const waiting = [...this.#hosted.values()]
+      .filter((hosted) => this.#waits(hosted, nowMs))
+      .map((hosted) => ({ hosted, stillMs: hosted.script.stillMs }))
+      .toSorted((a, b) => b.stillMs - a.stillMs);
+    let surplus = this.#hosted.size - HOSTED_MAX;
+    for (const { hosted, stillMs } of waiting) {
+      const afterMs = hosted.script.hasOpenJobs ? DOZE_AFTER_MS : DOZE_IDLE_AFTER_MS;
+      if (stillMs < afterMs && surplus <= 0) continue;
+      surplus -= 1;
+      const { script } = hosted;
+      hosted.leaving = true;
+      const letGo = (): Doze | undefined => this.#letGo(hosted);
+      void this.#dormitory
+        .take(script.ref, () => script.confirm(), letGo)
+        .finally(() => {
+          hosted.leaving = false;
+        });
+    }
+  }
+
+  #waits({ actor, leaving }: Hosted, nowMs: number): boolean {
+    const { value, context } = actor.getSnapshot();
+    if (leaving || (value !== 'waiting' && value !== 'paused')) return false;
+    return context.dueMs === null || context.dueMs - nowMs > DUE_SOON_MS;
+  }
+
+  /** Gives a flow up that waits and has missed nothing; what is known of its load stays. */
+  #letGo(hosted: Hosted): Doze | undefined {
+    const { script, actor } = hosted;
+    const { flow } = script.ref;
+    if (this.#hosted.get(flow) !== hosted) return undefined;
+    const { value, context } = actor.getSnapshot();
+    if (value !== 'waiting' && value !== 'paused') return undefined;
+    const doze = script.doze();
+    if (doze === undefined) return undefined;
+    this.#hosted.delete(flow);
+    this.#options.host.stop(`script-${flow}`);
+    this.#deadlines.disarm(`script ${flow}`);
+    script.close();
+    return { ...doze, dueMs: value === 'waiting' ? context.dueMs : null };
   }
 
   #release(ref: FlowRef): void {
@@ -253,7 +331,8 @@ class Supervisor implements RunningSupervisor {
     this.#hosted.delete(ref.flow);
     hosted.script.close();
     this.#outstanding.forget(ref.flow);
-    this.#actor.send({ type: 'LOAD', flows: this.#hosted.size });
+    this.#gate.isUp(ref);
+    this.#actor.send({ type: 'LOAD', flows: this.#flows });
     this.#reportIdle();
   }
 
@@ -265,7 +344,7 @@ class Supervisor implements RunningSupervisor {
     reply(this.#registry.lease(this.#state() === 'draining', this.#ledger.contexts()));
     if (isNew) {
       this.#beat();
-      this.#lookAtAll();
+      this.#lookAtAll(this.#options.bus.address);
     }
     this.#reportIdle();
   }
@@ -283,7 +362,7 @@ class Supervisor implements RunningSupervisor {
       offers,
       state: this.#state() as NodeBeat['state'],
       runners: this.#registry.reports(),
-      flows: this.#hosted.size,
+      flows: this.#flows,
       version,
       cpus: os.availableParallelism(),
       memory_mib: Math.round(os.totalmem() / 2 ** 20),
@@ -296,13 +375,16 @@ class Supervisor implements RunningSupervisor {
     return String(this.#actor.getSnapshot().value);
   }
 
-  #lookAtAll(): void {
+  /** A node is another than before. */
+  #lookAtAll(address: string): void {
     for (const { script } of this.#hosted.values()) script.look();
+    this.#dormitory.nodeChanged(address);
   }
 
   /** Whatever sleeps wrongly is woken: a lost live entry, a queue message that never came. */
   #review(): void {
     for (const { script } of this.#hosted.values()) script.review();
+    this.#dormitory.review();
   }
 
   /** A ledger that refuses goes on refusing, mostly: it is asked less and less often, and told of once. */

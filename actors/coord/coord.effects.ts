@@ -78,7 +78,7 @@ async function placeFlow(deps: CoordDeps, ref: FlowRef, self: Self): Promise<voi
 }
 
 async function wake(deps: CoordDeps, { context, flow }: FlowRef, self: Self): Promise<void> {
-  const { term } = deps.trackOf({ context, flow });
+  const { term, terms } = deps.trackOf({ context, flow });
   if (term === null) return;
   const node = deps.nodes().find((each) => each.address === term.node);
   if (node === undefined || node.liveness === 'dead' || node.liveness === 'drained') {
@@ -93,5 +93,6 @@ async function wake(deps: CoordDeps, { context, flow }: FlowRef, self: Self): Pr
     context,
     flow,
     term: term.seq,
+    ...(terms === 1 && !term.decided ? { fresh: true } : {}),
   });
 }
