@@ -16,6 +16,7 @@ import { HeroError, ensureError } from '../schemas/errors.ts';
 import type { Incarnation } from '../schemas/ids.ts';
 import { backoffMs } from './backoff.ts';
 import { FenceLost, type Appended, type Link } from './bus.ts';
+import { type EntrySigner, signEntry } from './entry-signature.ts';
 import {
   HEADER,
   isFenceRefusal,
@@ -42,6 +43,8 @@ export type AppenderOptions = {
   nats: NatsConnection;
   link: Link;
   incarnation: Incarnation;
+  /** Who writes. */
+  signer: EntrySigner;
   /** The first entry under a fence's filter from a sequence on; for the rare case of A2. */
   firstFrom: (filter: string, seq: number) => Promise<Stored | undefined>;
 };
@@ -51,6 +54,7 @@ type Item = {
   subject: string;
   data: Uint8Array;
   fence: Fence | undefined;
+  signature: string;
   sends: number;
   settled: boolean;
   resolve: (appended: Appended) => void;
@@ -87,6 +91,11 @@ export function makeAppender(options: AppenderOptions): Appender {
           subject,
           data,
           fence,
+          signature: signEntry(
+            options.signer,
+            { subject, id, data },
+            lane === 'decision' ? (fence?.expected ?? null) : null,
+          ),
           sends: 0,
           settled: false,
           resolve,
@@ -124,9 +133,10 @@ function fail(context: Context, item: Item, error: Error): void {
 }
 
 function itemHeaders(item: Item): Headers {
-  if (item.fence === undefined) return { [HEADER.entry]: item.id };
+  const own = { [HEADER.entry]: item.id, [HEADER.signature]: item.signature };
+  if (item.fence === undefined) return own;
   return {
-    [HEADER.entry]: item.id,
+    ...own,
     [HEADER.expected]: String(item.fence.expected),
     [HEADER.expectedFilter]: item.fence.filter,
   };

@@ -4,6 +4,7 @@
  * `bus/nats.ts` implements it on JetStream. Nothing outside `bus/` imports a NATS package, and no actor
  * depends on more than this page, so a simulated bus can stand in for the real one.
  */
+import type { EntryProof } from './entry-signature.ts';
 import type { FlowSubject } from './subjects.ts';
 import type {
   Address,
@@ -17,8 +18,16 @@ import type {
 import type { ClaimEntry, DecisionKind, RunEntry } from '../schemas/flow.ts';
 import type { JobKind } from '../schemas/job.ts';
 
-/** One stored entry of a flow's log. `at` is the stream's timestamp in epoch ms; `body` is parsed JSON, not yet trusted. */
-export type Entry = FlowSubject & { seq: number; at: number; body: unknown };
+/**
+ * One stored entry of a flow's log. `at` is the stream's timestamp in epoch ms; `body` is parsed JSON, not yet
+ * trusted. `proof` is what its writer's signature says; null where there is no valid one.
+ */
+export type Entry = FlowSubject & {
+  seq: number;
+  at: number;
+  body: unknown;
+  proof: EntryProof | null;
+};
 
 /** Where it stands in its stream. */
 export type Appended = { seq: number };

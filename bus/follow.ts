@@ -17,7 +17,15 @@ import { exactJson } from '../schemas/json.ts';
 import { backoffMs } from './backoff.ts';
 import type { Entry, Follower, Link } from './bus.ts';
 import type { BusClock } from './clock.ts';
-import { pullNow, readBatch, readLast, storedFromHeaders, type Stored } from './jetstream.ts';
+import { proofOf } from './entry-signature.ts';
+import {
+  HEADER,
+  pullNow,
+  readBatch,
+  readLast,
+  storedFromHeaders,
+  type Stored,
+} from './jetstream.ts';
 import { parseFlowSubject, streams } from './subjects.ts';
 
 /** Reads what a log holds from a sequence on, page by page. One reader serves one follow or read. */
@@ -260,7 +268,10 @@ export function toEntry(stored: Stored): Entry | undefined {
   const subject = parseFlowSubject(stored.subject);
   if (subject === undefined) return undefined;
   const parse = subject.lane === 'main' && subject.kind === 'end' ? exactJson : JSON.parse;
-  return { ...subject, seq: stored.seq, at: stored.at, body: parseBody(stored.data, parse) };
+  const { seq, at, data } = stored;
+  const part = { subject: stored.subject, id: stored.header(HEADER.entry) ?? '', data };
+  const proof = proofOf(part, stored.header(HEADER.signature), subject.writer) ?? null;
+  return { ...subject, seq, at, body: parseBody(data, parse), proof };
 }
 
 /**

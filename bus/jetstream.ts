@@ -22,6 +22,7 @@ export type Headers = Readonly<Record<string, string>>;
 
 export const HEADER = {
   entry: 'hb-entry',
+  signature: 'hb-sig',
   expected: 'Nats-Expected-Last-Subject-Sequence',
   expectedFilter: 'Nats-Expected-Last-Subject-Sequence-Subject',
   messageId: 'Nats-Msg-Id',

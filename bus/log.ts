@@ -13,6 +13,7 @@ import type { Address, ContextName, FlowId, FlowRef, Incarnation } from '../sche
 import { makeAppender } from './append.ts';
 import type { Entry, FlowLog, Link } from './bus.ts';
 import type { BusClock } from './clock.ts';
+import type { EntrySigner } from './entry-signature.ts';
 import { directRange, startFollow, toEntry, type RangeReader } from './follow.ts';
 import { callApi, readLast, readLastOfAll, type Stored } from './jetstream.ts';
 import { ENTRY_BYTES_MAX } from './pack.ts';
@@ -24,6 +25,7 @@ export type FlowLogOptions = {
   clock: BusClock;
   address: Address;
   incarnation: Incarnation;
+  signer: EntrySigner;
   /** How this connection reads one flow, or only the decisions of one. */
   range: (ref: FlowRef, only?: 'decisions') => RangeReader;
   rangeOf: (context: ContextName, flows: readonly FlowId[]) => RangeReader;

@@ -12,7 +12,7 @@ import { randomBytes } from 'node:crypto';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import type { Durability } from '../schemas/config.ts';
 import { HeroError } from '../schemas/errors.ts';
-import type { Address, ContextName, FlowRef, Incarnation, Principal } from '../schemas/ids.ts';
+import type { Address, ContextName, FlowRef, Incarnation } from '../schemas/ids.ts';
 import {
   ConsumerReply,
   type FollowRequest,
@@ -131,18 +131,14 @@ export async function busOver(options: BusOver): Promise<NatsBus> {
   main.link.onChange(({ up }) => {
     if (up) void readClock(parts);
   });
-  return assemble(parts, identity.principal, identity.address, incarnation);
+  return assemble(parts, identity, incarnation);
 }
 
 type Parts = BusOver & { clock: BusClock; counter: number };
 
-function assemble(
-  parts: Parts,
-  principal: Principal,
-  address: Address,
-  incarnation: Incarnation,
-): NatsBus {
+function assemble(parts: Parts, identity: Identity, incarnation: Incarnation): NatsBus {
   const { main, ledger, clock } = parts;
+  const { principal, address } = identity;
   const { nats, link } = main;
   const log = makeFlowLog({
     nats,
@@ -150,6 +146,7 @@ function assemble(
     clock,
     address,
     incarnation,
+    signer: identity,
     range: (ref, only) => rangeReader(parts, ref, only),
     rangeOf: (context, flows) =>
       consumerRange(main, (from) =>
@@ -242,11 +239,17 @@ function rangeReader(parts: Parts, ref: FlowRef, only?: 'decisions'): RangeReade
   };
 }
 
-const toStored = ({ data, id, ...entry }: LogPage['entries'][number]): Stored => ({
-  ...entry,
-  data: Buffer.from(data),
-  header: (name) => (name === HEADER.entry && id !== null ? id : undefined),
-});
+const toStored = ({ data, id, sig, ...entry }: LogPage['entries'][number]): Stored => {
+  const headers = new Map([
+    [HEADER.entry, id],
+    [HEADER.signature, sig],
+  ] as [string, string | null][]);
+  return {
+    ...entry,
+    data: Buffer.from(data),
+    header: (name) => headers.get(name) ?? undefined,
+  };
+};
 
 /** What fits a reply: an entry with an envelope of 1 MiB does. */
 const LOG_PAGE_BYTES = 512 * 1024;
@@ -265,7 +268,8 @@ async function readLogPage(
   });
   const entries = messages.map(({ subject, seq, at, data, header }) => {
     const id = header(HEADER.entry) ?? null;
-    return { subject, seq, at, data: new TextDecoder().decode(data), id };
+    const sig = header(HEADER.signature) ?? null;
+    return { subject, seq, at, data: new TextDecoder().decode(data), id, sig };
   });
   return { entries, more: pending > 0 };
 }

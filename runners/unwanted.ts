@@ -23,7 +23,7 @@ const everything = (): boolean => true;
 
 /** Whom a decision takes away; empty for most. What cannot be read takes nobody away. */
 export function unwantedBy(entry: Entry): Unwanted[] {
-  if (entry.lane !== 'main') return [];
+  if (entry.lane !== 'main' || entry.proof === null) return [];
   const { seq } = entry;
   switch (entry.kind) {
     case 'end':

@@ -129,6 +129,8 @@ export const LogPage = z.object({
       data: z.string(),
       /** The header `hb-entry`, by which a writer knows its own entry again. */
       id: z.string().nullable(),
+      /** The header `hb-sig`, by which the writer signed it. */
+      sig: z.string().nullable(),
     }),
   ),
   more: z.boolean(),

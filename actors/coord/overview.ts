@@ -135,6 +135,7 @@ function note(
   kind: string,
   coords: ReadonlySet<string>,
 ): void {
+  if (entry.proof === null) return;
   const at = new Date(entry.at).toISOString();
   const draft = drafts.get(entry.flow) ?? newDraft(entry.flow);
   drafts.set(entry.flow, draft);

@@ -11,7 +11,7 @@ import {
   type EndStatus,
   isDecisionKind,
 } from '../../schemas/flow.ts';
-import { authorisedDecision } from '../flow/fold.ts';
+import { authorisedDecision, refuseProof } from '../flow/fold.ts';
 import type { Authority, LogEntry } from '../flow/fold.ts';
 
 export type Track = {
@@ -46,7 +46,7 @@ export const emptyTrack = (): Track => ({
 export function track(before: Track, entry: LogEntry, authority: Authority): Track {
   if (entry.lane !== 'main' || entry.seq <= before.mainSeq) return before;
   const after: Track = { ...before, mainSeq: entry.seq };
-  if (!isDecisionKind(entry.kind)) return after;
+  if (!isDecisionKind(entry.kind) || refuseProof(entry, before.mainSeq) !== undefined) return after;
   const term = (entry.body as { term?: unknown } | null)?.term;
   if (!authorisedDecision(before, entry.kind, entry.writer, term, authority)) return after;
   switch (entry.kind) {

@@ -9,7 +9,8 @@
  *   F4 a claim counts only from the node its plan names, facts only from the claim's node and incarnation;
  *   F5 a job ends once: the first of {result, cancel, gone, end} in log order decides. A retry of a flow that
  *      ended failed takes its end back; the jobs that have another attempt by it may end once more;
- *   F6 what does not count is ignored and counted by its reason;
+ *   F6 what does not count is ignored and counted by its reason; so is what its writer has not signed, or a
+ *      decision that was signed for another place in the log;
  *   F7 the first entry on a pack's claim lane spends its fence, whoever wrote it: one that does not count
  *      makes the pack void, since nobody can claim it any more.
  * The state is plain JSON. `fold` changes it in place and returns what changed, so that who waits for
@@ -40,6 +41,8 @@ export type LogEntry = {
   at: number;
   writer: Address;
   body: unknown;
+  /** What the writer's signature proves: the last decision it knew, null for none; null without a valid one. */
+  proof: { fence: number | null } | null;
 } & (
   | { lane: 'main'; kind: string }
   | { lane: 'claim'; pack: PackId }
@@ -183,17 +186,24 @@ type Folding = { state: FlowState; entry: LogEntry; changes: Change[]; authority
 /** Folds one entry into the state; returns what changed, empty when the entry does not count. */
 export function fold(state: FlowState, entry: LogEntry, authority: Authority): Change[] {
   if (entry.seq <= state.seq) return [];
+  const unproven = refuseProof(entry, state.mainSeq);
   state.seq = entry.seq;
   if (entry.lane === 'main') state.mainSeq = entry.seq;
   const folding: Folding = { state, entry, changes: [], authority };
   const refused =
     entry.lane === 'main'
-      ? foldDecision(folding, entry.kind)
+      ? (unproven ?? foldDecision(folding, entry.kind))
       : entry.lane === 'claim'
-        ? foldClaim(folding, entry.pack)
-        : foldRun(folding, entry.pack);
+        ? foldClaim(folding, entry.pack, unproven)
+        : (unproven ?? foldRun(folding, entry.pack));
   if (refused !== undefined) state.ignored[refused] = (state.ignored[refused] ?? 0) + 1;
   return folding.changes;
+}
+
+/** Why an entry does not count whatever it says; `mainSeq` is the last decision before it. */
+export function refuseProof({ lane, proof }: LogEntry, mainSeq: number): string | undefined {
+  if (proof === null) return 'unsigned';
+  return lane === 'main' && proof.fence !== mainSeq ? 'misplaced' : undefined;
 }
 
 /** A running job of an ended flow or job does nothing more to the state. */
@@ -488,7 +498,7 @@ function endJob(
   folding.changes.push({ type: 'jobEnded', n: job.n });
 }
 
-function foldClaim(folding: Folding, id: PackId): string | undefined {
+function foldClaim(folding: Folding, id: PackId, unproven: string | undefined): string | undefined {
   const { state, entry, changes } = folding;
   const pack = state.packs[id];
   if (pack === undefined) {
@@ -497,7 +507,9 @@ function foldClaim(folding: Folding, id: PackId): string | undefined {
   }
   if (pack.state !== 'queued') return 'repeated_claim';
   const parsed = ClaimSchema.safeParse(entry.body);
-  const refused = parsed.success ? refuseClaim(state, entry, pack, parsed.data) : 'unreadable';
+  const refused = parsed.success
+    ? (unproven ?? refuseClaim(state, entry, pack, parsed.data))
+    : 'unreadable';
   if (!parsed.success || refused !== undefined || parsed.data.type === 'void') {
     pack.state = 'void';
     changes.push({ type: 'packVoid', pack: id });

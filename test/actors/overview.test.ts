@@ -34,6 +34,7 @@ function entries(): Entry[] {
       writer: kind === 'end' ? NODE : COORD,
       seq: 1 + n * 3 + k,
       at: 1000 + n * 3 + k,
+      proof: { fence: null },
       body: {
         deploy: { ...head, envelope: '{}', engine: '1', ledger_revision: 1, submitted_by: [] },
         assign: { ...head, node: NODE, reason: 'idle' },

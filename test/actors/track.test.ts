@@ -46,7 +46,8 @@ test('track - a retry that stands in the log twice opens the flow once, as in th
   let known = emptyTrack();
   for (const [i, [writer, kind, body]] of story.entries()) {
     const place = { lane: 'main', kind, writer, seq: i + 1, at: i } as const;
-    const entry: LogEntry = { ...place, body: { v: 1, inc: INC, ...body } };
+    const proof = { fence: known.mainSeq };
+    const entry: LogEntry = { ...place, body: { v: 1, inc: INC, ...body }, proof };
     fold(state, entry, authority);
     known = track(known, entry, authority);
   }

@@ -92,7 +92,8 @@ class Played {
 
   #decide(kind: string, body: object): void {
     this.#seq += 1;
-    this.#onEntry({ ...REF, lane: 'main', kind, writer: COORD, seq: this.#seq, at: 1, body });
+    const place = { ...REF, lane: 'main', kind, writer: COORD, seq: this.#seq, at: 1 } as const;
+    this.#onEntry({ ...place, body, proof: { fence: this.#seq - 1 } });
   }
 }
 

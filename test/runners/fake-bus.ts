@@ -247,6 +247,7 @@ export class FakeBus {
       seq: ++this.#seq,
       at: this.now(),
       body: JSON.parse(JSON.stringify(body)),
+      proof: { fence: null },
     };
     this.entries.push(entry);
     return entry;

@@ -12,7 +12,7 @@ import {
   type LogEntry,
 } from '../../../actors/flow/fold.ts';
 import { Worklist } from '../../../actors/flow/worklist.ts';
-import { authority, COORD, INC, logs, NODE_A, NODE_B, worthless } from './log-maker.ts';
+import { authority, COORD, INC, logs, NODE_A, NODE_B, signed, worthless } from './log-maker.ts';
 
 const RUNS = { numRuns: Number(process.env['FOLD_RUNS'] ?? 400) };
 
@@ -57,6 +57,9 @@ test('fold - repeated entries change nothing', () => {
   );
 });
 
+/** Room between the entries of a log for those of intruders. */
+const SPREAD = 1000;
+
 test('fold - entries of who may not write them mean nothing', () => {
   fc.assert(
     fc.property(
@@ -64,15 +67,15 @@ test('fold - entries of who may not write them mean nothing', () => {
       fc.array(fc.tuple(fc.nat(), worthless), { maxLength: 10 }),
       (log, intruders) => {
         const mixed: LogEntry[] = log.map(
-          (entry) => ({ ...entry, seq: entry.seq * 100 }) as LogEntry,
+          (entry) => ({ ...entry, seq: entry.seq * SPREAD }) as LogEntry,
         );
-        const clean = folded(renumbered(mixed));
+        const clean = folded(signed(renumbered(mixed)));
         for (const [where, draft] of intruders) {
-          const seq = (where % log.length) * 100 + 50 + mixed.length;
+          const seq = (where % log.length) * SPREAD + mixed.length;
           mixed.push({ ...draft, seq, at: 1 } as LogEntry);
         }
         mixed.sort((a, b) => a.seq - b.seq);
-        assert.deepEqual(meaning(folded(renumbered(mixed))), meaning(clean));
+        assert.deepEqual(meaning(folded(signed(renumbered(mixed)))), meaning(clean));
       },
     ),
     RUNS,
@@ -85,11 +88,33 @@ function renumbered(entries: LogEntry[]): LogEntry[] {
     const body = entry.body as { term?: unknown } | null;
     const scaled =
       typeof body === 'object' && body !== null && typeof body.term === 'number'
-        ? { ...body, term: body.term * 100 }
+        ? { ...body, term: body.term * SPREAD }
         : entry.body;
     return { ...entry, body: scaled };
   });
 }
+
+test('fold - what its writer has not signed, or signed for another place, means nothing', () => {
+  const drawn = fc.array(fc.tuple(fc.nat(), fc.boolean()), { minLength: 1, maxLength: 10 });
+  fc.assert(
+    fc.property(logs, drawn, (log, spoiled) => {
+      const honest = new Map(log.map((entry) => [entry.seq, entry]));
+      for (const [where, unsigned] of spoiled) {
+        const entry = log[where % log.length];
+        if (entry === undefined || entry.lane === 'claim') continue;
+        if (unsigned) honest.set(entry.seq, { ...entry, proof: null });
+        else if (entry.lane === 'main') honest.set(entry.seq, { ...entry, proof: { fence: -1 } });
+      }
+      const state = folded([...honest.values()]);
+      const left = [...honest.values()].filter(
+        ({ lane, proof }) => proof !== null && (lane !== 'main' || proof.fence !== -1),
+      );
+      // The fence of what follows is the sequence of what does not count, too.
+      assert.deepEqual(meaning(state), meaning(folded(signed(left))));
+    }),
+    RUNS,
+  );
+});
 
 test('fold - a job ends once between retries, and an attempt begins once for ever', () => {
   let reopened = 0;
@@ -173,7 +198,11 @@ const header = { v: 1, inc: INC };
 const U = `U${'A'.repeat(55)}`;
 
 function story(...drafts: [writer: string, lane: string, name: string, body: object][]): FlowState {
-  return folded(
+  return folded(storyEntries(...drafts));
+}
+
+function storyEntries(...drafts: [string, string, string, object][]): LogEntry[] {
+  return signed(
     drafts.map(([writer, lane, name, body], i) => ({
       writer,
       lane,
@@ -181,7 +210,7 @@ function story(...drafts: [writer: string, lane: string, name: string, body: obj
       seq: i + 1,
       at: 1000 + i,
       body: { ...header, ...body },
-    })) as LogEntry[],
+    })),
   );
 }
 
@@ -467,15 +496,19 @@ test('fold - a retry of a flow that runs, completed or was cancelled counts for 
 
 test('fold - 100,000 entries fold in under a second', (t) => {
   const entries: LogEntry[] = [];
+  let lastDecision = 0;
   const add = (writer: string, lane: string, name: string, body: object): void => {
     const seq = entries.length + 1;
     const place = lane === 'main' ? { kind: name } : { pack: name };
+    const proof = { fence: lane === 'main' ? lastDecision : null };
+    if (lane === 'main') lastDecision = seq;
     entries.push({
       writer,
       lane,
       ...place,
       seq,
       at: seq,
+      proof,
       body: { ...header, ...body },
     } as LogEntry);
   };

@@ -296,6 +296,16 @@ const first: Draft[] = [
   },
 ];
 
+/** The entries as their writers sign them: each decision after the one before it. */
+export function signed(entries: readonly object[]): LogEntry[] {
+  let last = 0;
+  return (entries as LogEntry[]).map((entry) => {
+    const proof = { fence: entry.lane === 'main' ? last : null };
+    if (entry.lane === 'main') last = entry.seq;
+    return { ...entry, proof };
+  });
+}
+
 /** Three of four entries are made plausible; the others stay as drawn. */
 export const logs: fc.Arbitrary<LogEntry[]> = fc
   .array(fc.tuple(fc.oneof(...drafts), fc.integer({ min: 0, max: 3 })), {
@@ -306,7 +316,9 @@ export const logs: fc.Arbitrary<LogEntry[]> = fc
     const state = emptyFlow();
     const entries: LogEntry[] = [];
     const add = (draft: Draft): void => {
-      const entry = { ...draft, seq: entries.length + 1, at: 1000 + entries.length } as LogEntry;
+      const place = { seq: entries.length + 1, at: 1000 + entries.length };
+      const proof = { fence: draft.lane === 'main' ? state.mainSeq : null };
+      const entry = { ...draft, ...place, proof } as LogEntry;
       entries.push(entry);
       fold(state, entry, authority);
     };

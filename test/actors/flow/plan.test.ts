@@ -127,6 +127,7 @@ class World {
       ...(lane === 'main' ? { kind: name } : { pack: name }),
       seq: this.#seq,
       at: this.nowMs,
+      proof: { fence: lane === 'main' ? this.state.mainSeq : null },
       body: { v: 1, inc: 'incarnation1', ...body },
     } as LogEntry;
     this.work.note(this.state, fold(this.state, entry, authority));

@@ -5,7 +5,7 @@ import { emptyFlow, fold, type LogEntry } from '../../../actors/flow/fold.ts';
 import { showFlow } from '../../../actors/flow/show.ts';
 import { Flow } from '../../../schemas/flow.ts';
 import { type Usage, usageText } from '../../../schemas/job.ts';
-import { authority, COORD, INC, NODE_A } from './log-maker.ts';
+import { authority, COORD, INC, NODE_A, signed } from './log-maker.ts';
 
 const FLOW = 'a'.repeat(26);
 const USAGE: Usage = {
@@ -52,7 +52,7 @@ function log(results: object[]): LogEntry[] {
       body: { ...head, runner: 'process-0', results },
     },
   ];
-  return entries.map((entry, i) => ({ ...entry, seq: i + 1, at: 1000 + i }));
+  return signed(entries.map((entry, i) => ({ ...entry, seq: i + 1, at: 1000 + i })));
 }
 
 const result = (n: number, more: object) => ({

@@ -9,7 +9,7 @@ import { Chronicle, sourceOf } from '../../../actors/flow/chronicle.ts';
 import { emptyFlow, fold, type LogEntry } from '../../../actors/flow/fold.ts';
 import { type Known, type Why, whyFlow, whyJob } from '../../../actors/flow/why.ts';
 import type { RosterNode } from '../../../schemas/node.ts';
-import { authority, COORD, INC, logs, NODE_A, NODE_B } from './log-maker.ts';
+import { authority, COORD, INC, logs, NODE_A, NODE_B, signed } from './log-maker.ts';
 
 const NAMES: Record<string, string> = { [NODE_A]: 'alpha', [NODE_B]: 'beta' };
 const U = `U${'A'.repeat(55)}`;
@@ -101,14 +101,16 @@ test('why - every reachable state of a job and of a flow has a cause, and every 
 type Draft = [writer: string, lane: 'main' | 'claim' | 'run', name: string, body: object];
 
 function story(...drafts: Draft[]): LogEntry[] {
-  return drafts.map(([writer, lane, name, body], i) => ({
-    writer,
-    lane,
-    ...(lane === 'main' ? { kind: name } : { pack: name }),
-    seq: i + 1,
-    at: 1000 + i,
-    body: { v: 1, inc: INC, ...body },
-  })) as LogEntry[];
+  return signed(
+    drafts.map(([writer, lane, name, body], i) => ({
+      writer,
+      lane,
+      ...(lane === 'main' ? { kind: name } : { pack: name }),
+      seq: i + 1,
+      at: 1000 + i,
+      body: { v: 1, inc: INC, ...body },
+    })),
+  );
 }
 
 const deploy: Draft = [
