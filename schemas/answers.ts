@@ -81,6 +81,7 @@ const ContextObject = ContextRecord.pick({
   readers: true,
   policy: true,
   allowed: true,
+  quotas: true,
 }).extend({ created_at: Time });
 
 export const ANSWERS = {
@@ -190,6 +191,7 @@ export const COMMAND_ANSWERS: Record<string, readonly CommandAnswer[]> = {
   'context grant': context,
   'context revoke': context,
   'context policy': context,
+  'context quota': context,
   'context show': [{ answer: 'contexts' }, { answer: 'context', when: 'NAME' }],
   'principal list': [{ answer: 'principals' }],
   'principal approve': principal,

@@ -49,6 +49,28 @@ export const SigningPolicy = z.object({
 });
 export type SigningPolicy = z.infer<typeof SigningPolicy>;
 
+/** What a context may have at most; null: as much as the machines hold. */
+const Limit = z.int().min(1).max(1_000_000_000).nullable();
+export const Quotas = z.object({
+  /** Flows that have not ended. A deployment beyond it is refused. */
+  open_flows: Limit,
+  /** Deployments taken within a minute. One beyond it is refused. */
+  deploys_per_minute: Limit,
+  /** Jobs one flow may spawn. It fails at the next one. */
+  jobs_per_flow: Limit,
+  /** Jobs queued or running on the account of one supervisor. Scripts wait at their spawns meanwhile. */
+  open_jobs: Limit,
+});
+export type Quotas = z.infer<typeof Quotas>;
+export const QuotaChange = Quotas.partial();
+export type QuotaChange = z.infer<typeof QuotaChange>;
+export const NO_QUOTAS: Quotas = {
+  open_flows: null,
+  deploys_per_minute: null,
+  jobs_per_flow: null,
+  open_jobs: null,
+};
+
 /** Bucket `ledger_contexts`, key = the context's name. */
 export const ContextRecord = z.object({
   v: z.literal(1),
@@ -58,6 +80,7 @@ export const ContextRecord = z.object({
   readers: z.array(Principal),
   policy: SigningPolicy,
   allowed: z.array(Capability),
+  quotas: Quotas.default(NO_QUOTAS),
   created_ms: z.int(),
   marks: z.record(z.string(), ChangeMark).optional(),
   last: z.lazy(() => ChangeRecord).optional(),
@@ -166,6 +189,12 @@ export const LedgerChange = z.discriminatedUnion('change', [
     role: ContextRole,
   }),
   z.object({ change: z.literal('context_policy'), context: ContextName, policy: SigningPolicy }),
+  /** Those that are named; the others stay. By an admin of the ledger: it is the machines' owner who shares. */
+  z.object({
+    change: z.literal('context_quota'),
+    context: ContextName,
+    quotas: QuotaChange,
+  }),
   z.object({
     change: z.literal('context_allow'),
     context: ContextName,

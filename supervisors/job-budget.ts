@@ -17,10 +17,19 @@ const SHARE = 4;
 
 export class JobBudget {
   #open = 0;
+  readonly #openOf = new Map<string, number>();
 
-  /** Open jobs became more, or fewer. */
-  changed(by: number): void {
+  /** Open jobs of a context became more, or fewer. */
+  changed(context: string, by: number): void {
     this.#open += by;
+    const open = (this.#openOf.get(context) ?? 0) + by;
+    if (open > 0) this.#openOf.set(context, open);
+    else this.#openOf.delete(context);
+  }
+
+  /** How many more jobs a context may have open by its quota. */
+  roomOf(context: string, quota: number | null): number {
+    return quota === null ? Number.MAX_SAFE_INTEGER : quota - (this.#openOf.get(context) ?? 0);
   }
 
   /** So many jobs a script may have open now. */

@@ -26,6 +26,7 @@ import { type ErrorRecord, errorRecord, failure, HeroError } from '../schemas/er
 import type { FlowRef, PackId } from '../schemas/ids.ts';
 import type { Pack } from '../schemas/job.ts';
 import { exactJson } from '../schemas/json.ts';
+import { NO_QUOTAS } from '../schemas/ledger.ts';
 import type { RosterNode } from '../schemas/node.ts';
 import { type Admitted, admit } from './admission.ts';
 import { answerCall, type CallDeps, settleWrite } from './calls.ts';
@@ -60,6 +61,8 @@ export type ScriptHostDeps = {
 const FINAL: ReadonlySet<string> = new Set(['too_large', 'script_limit', 'quota']);
 /** A script that has killed its worker so often is the reason, not the victim. */
 const WORKER_DEATHS_MAX = 3;
+/** A script that was held goes on when it may spawn so many. */
+const SPAWN_STEP = 250;
 /** A flow in which nothing has happened for so long is looked at by the watchdog. */
 const STILL_MS = 10_000;
 /** A decision that was committed shows up in the follow within this, or the follow is poked. */
@@ -78,6 +81,7 @@ export class ScriptHost {
   /** Ended jobs leave a gap: nobody asks for them again. */
   #derived: (DerivedJob | undefined)[] = [];
   #openJobs = 0;
+  #quotas = NO_QUOTAS;
   #step: Step | undefined;
   #admitted: Admitted | undefined;
   #script: { script: Script; answers: number } | undefined;
@@ -162,6 +166,13 @@ export class ScriptHost {
     this.#movedMs = performance.now();
     this.#follower.poke();
     this.#outbox.again([...this.#unclaimed()]);
+    // A quota that was raised is no entry of its log.
+    if (this.#step?.state === 'held') {
+      this.#readQuotas().then(
+        () => this.look(),
+        () => undefined,
+      );
+    }
     this.look();
   }
 
@@ -260,6 +271,7 @@ export class ScriptHost {
       nowMs: bus.now(),
       isLost: (pack) => isClaimLost(pack, nodeView(pack.node)),
       spawnTo: this.#spawnTo(),
+      spawnStep: Math.max(1, Math.min(SPAWN_STEP, (this.#quotas.open_jobs ?? SPAWN_STEP) >> 2)),
       step: this.#step,
       toSend: this.#outbox.ready(),
     });
@@ -277,7 +289,15 @@ export class ScriptHost {
 
   /** Jobs that have ended are room for as many new ones. */
   #spawnTo(): number {
-    return this.#endedJobs() + this.#deps.budget.allowance();
+    const { budget } = this.#deps;
+    const room = budget.roomOf(this.ref.context, this.#quotas.open_jobs);
+    const quota = Math.min(this.#derived.length + room, (this.#quotas.jobs_per_flow ?? 1e9) + 1);
+    return Math.min(this.#endedJobs() + budget.allowance(), quota);
+  }
+
+  async #readQuotas(): Promise<void> {
+    const { quotas } = await this.#deps.ledger.context(this.ref.context);
+    this.#quotas = quotas;
   }
 
   #endedJobs(): number {
@@ -285,7 +305,7 @@ export class ScriptHost {
   }
 
   #countOpen(open = Math.max(0, this.#derived.length - this.#endedJobs())): void {
-    this.#deps.budget.changed(open - this.#openJobs);
+    this.#deps.budget.changed(this.ref.context, open - this.#openJobs);
     this.#openJobs = open;
   }
 
@@ -369,6 +389,7 @@ export class ScriptHost {
   async #advance(large: [number, string][] = []): Promise<void> {
     if (this.#admitted === undefined) return this.admit();
     await this.#settleLastWrite();
+    await this.#readQuotas();
     let advanced: Advanced;
     try {
       const { script, facts } = this.#openScript(this.#admitted);
@@ -389,7 +410,18 @@ export class ScriptHost {
       this.#derived[job.n] = this.#state.jobs[job.n]?.endedSeq ? undefined : job;
     }
     this.#countOpen();
+    this.#keepToQuota();
     this.#notes.publish(advanced.notes.filter(({ replayed }) => !replayed));
+  }
+
+  /** One job too many ends the flow: what it had planned before is cancelled by that. */
+  #keepToQuota(): void {
+    const quota = this.#quotas.jobs_per_flow;
+    if (quota === null || this.#derived.length <= Math.max(quota, this.#state.jobs.length)) return;
+    const { context } = this.ref;
+    const line = this.#derived[quota]?.line;
+    const message = `line ${line ?? '?'} spawns one job more than the ${quota} that ${context} allows a flow (its quota jobs_per_flow): spawn fewer, or ask an admin of the ledger for more (\`herobus context quota ${context} --jobs-per-flow N\`), then \`herobus retry\``;
+    this.#failScript(failure('quota', message, { actor: 'supervisor' }));
   }
 
   /** The script with all it has not been told yet; opened anew where it is not open. */

@@ -21,6 +21,7 @@ import type { Directory } from '../ledger/directory.ts';
 import { provideCoord } from './coord.effects.ts';
 import type { coordMachine } from './coord.machine.ts';
 import { intake } from './intake.ts';
+import { QuotaDesk } from './quota.ts';
 import { OpenFlows } from './open-flows.ts';
 import { emptyTrack, type Track, track } from './track.ts';
 
@@ -73,6 +74,7 @@ class Coord {
   /** Flows whose log is being read, and whether it is to be read again: it may have ended meanwhile. */
   readonly #reading = new Map<string, { again: boolean }>();
   readonly #openFlows: OpenFlows;
+  readonly #quotas = new QuotaDesk();
   readonly #deadlines: Deadlines;
   readonly #machine: typeof coordMachine;
   readonly #subscriptions: Subscription[] = [];
@@ -121,7 +123,7 @@ class Coord {
     const consumption = await bus.queues.consume(
       { queue: 'deploy' },
       { inFlight: INTAKE_IN_FLIGHT },
-      intake({ bus, directory, openFlows: this.#openFlows, readTrack }),
+      intake({ bus, directory, openFlows: this.#openFlows, quotas: this.#quotas, readTrack }),
     );
     const review = setInterval(() => {
       this.#reviewAll();
@@ -307,6 +309,7 @@ class Coord {
     const selector = deploy === null ? null : selectorIn(deploy.envelope);
     const flow: OpenFlow = { ref, track: emptyTrack(), actor, selector, wokenInc: '', movedMs: 0 };
     this.#flows.set(ref.flow, flow);
+    this.#quotas.opened(ref);
     // Its end may have closed it just before: it stays findable whatever becomes of this process.
     if (reopened > 0 && end === null) {
       this.#openFlows
@@ -320,6 +323,7 @@ class Coord {
     const flow = this.#flows.get(ref.flow);
     if (flow === undefined) return;
     this.#flows.delete(ref.flow);
+    this.#quotas.closed(ref);
     this.#count(flow.track.term?.node, undefined);
   }
 

@@ -17,6 +17,7 @@ import { authoriseCommand, authoriseDeployment, type Evidence } from '../flow/au
 import { ENGINE_VERSION } from '../flow/derive.ts';
 import { emptyFlow, fold } from '../flow/fold.ts';
 import type { Directory } from '../ledger/directory.ts';
+import type { QuotaDesk } from './quota.ts';
 import type { OpenFlows } from './open-flows.ts';
 import type { Track } from './track.ts';
 
@@ -24,6 +25,7 @@ export type IntakeDeps = {
   bus: Bus;
   directory: Directory;
   openFlows: OpenFlows;
+  quotas: QuotaDesk;
   /** The flow's decisions as they stand in the log now. */
   readTrack(ref: FlowRef): Promise<Track>;
 };
@@ -74,7 +76,10 @@ async function take(
     case DEPLOY_PAYLOAD_TYPE: {
       const verdict = authoriseDeployment(evidence);
       if ('refused' in verdict) return verdict.refused;
-      await deploy(deps, { context, flow: opened.flow }, text, evidence.signers);
+      const ref = { context, flow: opened.flow };
+      const exceeded = await letIn(deps, ref, message);
+      if (exceeded !== undefined) return exceeded;
+      await deploy(deps, ref, text, evidence.signers);
       return undefined;
     }
     case COMMAND_PAYLOAD_TYPE: {
@@ -88,6 +93,20 @@ async function take(
         `payloadType ${opened.payloadType} is neither a deployment nor a command`,
       );
   }
+}
+
+/** Within the quotas of its context; a flow that is there already is let in again: the same bytes are one. */
+async function letIn(
+  deps: IntakeDeps,
+  ref: FlowRef,
+  { at }: QueueMessage,
+): Promise<ErrorRecord | undefined> {
+  const { quotas, directory } = deps;
+  const record = directory.context(ref.context);
+  if (record === undefined || quotas.isOpen(ref)) return undefined;
+  const exceeded = quotas.letIn(ref, record, at);
+  if (exceeded === undefined || (await deps.readTrack(ref)).deploy !== null) return undefined;
+  return exceeded;
 }
 
 async function deploy(
@@ -115,7 +134,9 @@ async function deploy(
   } catch (error) {
     if (!(error instanceof FenceLost)) throw error;
     // The same bytes again: one flow. If it has ended, nobody else will close what was just opened.
-    if ((await deps.readTrack(ref)).end !== null) await openFlows.remove(ref);
+    if ((await deps.readTrack(ref)).end === null) return;
+    deps.quotas.closed(ref);
+    await openFlows.remove(ref);
   }
 }
 

@@ -34,6 +34,8 @@ export type NextInput = PlanInput & {
   me: string;
   /** Jobs the script may have spawned before it waits for earlier ones to end. */
   spawnTo: number;
+  /** So many more it is to have room for before it goes on, where it was held: not job by job. */
+  spawnStep: number;
   /** The script's last step; undefined: it is to be run. */
   step: Step | undefined;
   /** Packs whose message is to be sent now, as far as they are queued still. */
@@ -75,11 +77,8 @@ export function next(input: NextInput): Next {
   };
 }
 
-/** A script that was held at a spawn goes on when it may spawn so many: not job by job. */
-const SPAWN_STEP = 250;
-
 /** Has what the script waits for come? */
-function canGoOn({ state, nowMs, spawnTo }: NextInput, step: Step): boolean {
+function canGoOn({ state, nowMs, spawnTo, spawnStep }: NextInput, step: Step): boolean {
   const ended = (n: number): boolean => {
     const job = state.jobs[n];
     return job !== undefined && job.endedSeq !== null;
@@ -92,7 +91,7 @@ function canGoOn({ state, nowMs, spawnTo }: NextInput, step: Step): boolean {
       // From the last one: jobs end roughly in their order, so "not yet" is found at once.
       return step.jobs.findLastIndex((n) => !ended(n)) < 0;
     case 'held':
-      return spawnTo - step.jobs >= SPAWN_STEP;
+      return spawnTo - step.jobs >= spawnStep;
     case 'asks':
     case 'sleeps':
       return state.answers.length > step.k;

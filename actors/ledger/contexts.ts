@@ -1,12 +1,19 @@
 /**
  * Contexts, pure: what a signed change makes of a context's record, and who may ask for it.
  *
- * Admins of the ledger create contexts; from then on only the context's own admins change it, so a tenant
- * is nobody else's. Whether the bytes were seen before is changes.ts; writing is records.ts.
+ * Admins of the ledger create contexts and set their quotas; everything else only the context's own admins
+ * change, so a tenant is nobody else's. Whether the bytes were seen before is changes.ts; writing is records.ts.
  */
 import { HeroError } from '../../schemas/errors.ts';
 import type { ContextName, Principal } from '../../schemas/ids.ts';
-import type { ContextRecord, ContextRole, LedgerChange } from '../../schemas/ledger.ts';
+import {
+  type ContextRecord,
+  type ContextRole,
+  type LedgerChange,
+  NO_QUOTAS,
+  type QuotaChange,
+  type Quotas,
+} from '../../schemas/ledger.ts';
 import { judgeMark, marked, type AskedChange } from './changes.ts';
 
 export type ContextChange = Extract<LedgerChange, { context: ContextName }>;
@@ -55,6 +62,7 @@ export function newContext(
     readers: [],
     policy: { m: 1, required: [] },
     allowed: [...ALLOWED_BY_DEFAULT],
+    quotas: NO_QUOTAS,
     created_ms: createdMs,
   };
 }
@@ -80,7 +88,9 @@ export function changeContext(
   const next =
     change.change === 'context_create'
       ? create(current, change.context, asked, ledgerAdmin)
-      : alter(owned(current, change.context, asked.by), change);
+      : change.change === 'context_quota'
+        ? limit(existing(current, change.context), change.quotas, asked.by, ledgerAdmin)
+        : alter(owned(current, change.context, asked.by), change);
   return { record: { ...next, ...marked(current, asked, change) }, seen: false };
 }
 
@@ -104,16 +114,37 @@ function create(
   return newContext(context, asked.by, asked.atMs);
 }
 
+function limit(
+  current: ContextRecord,
+  quotas: QuotaChange,
+  by: Principal,
+  ledgerAdmin: boolean,
+): ContextRecord {
+  if (!ledgerAdmin) {
+    throw new HeroError('not_allowed', `${by} may not set quotas`, {
+      fix: 'Ask an admin of the ledger: by default whoever started the control plane.',
+    });
+  }
+  const next = { ...current.quotas };
+  for (const [key, limit] of Object.entries(quotas)) {
+    if (limit !== undefined) next[key as keyof Quotas] = limit;
+  }
+  return { ...current, quotas: next };
+}
+
+function existing(current: ContextRecord | undefined, context: ContextName): ContextRecord {
+  if (current !== undefined) return current;
+  throw new HeroError('not_found', `there is no context ${context}`, {
+    fix: `Create it with \`herobus context create ${context}\`.`,
+  });
+}
+
 function owned(
-  current: ContextRecord | undefined,
+  record: ContextRecord | undefined,
   context: ContextName,
   by: Principal,
 ): ContextRecord {
-  if (current === undefined) {
-    throw new HeroError('not_found', `there is no context ${context}`, {
-      fix: `Create it with \`herobus context create ${context}\`.`,
-    });
-  }
+  const current = existing(record, context);
   if (!current.admins.includes(by)) {
     throw new HeroError('not_allowed', `${by} is no admin of the context ${context}`, {
       fix: `Ask one of its admins: ${current.admins.join(', ')}.`,
@@ -124,7 +155,7 @@ function owned(
 
 function alter(
   record: ContextRecord,
-  change: Exclude<ContextChange, { change: 'context_create' }>,
+  change: Exclude<ContextChange, { change: 'context_create' | 'context_quota' }>,
 ): ContextRecord {
   switch (change.change) {
     case 'context_grant':

@@ -244,6 +244,10 @@ test('a context belongs to its admins', async () => {
     await ledger.changeCode(admin, { ...grant(user.principal, 'reader'), context: 'none' }),
     'not_found',
   );
+  const quota = { change: 'context_quota', context: 'acme', quotas: { open_flows: 7 } };
+  assert.equal(await ledger.changeCode(user, quota), 'not_allowed', 'the tenant does not raise it');
+  const limited = await ledger.change(ledger.home, quota);
+  assert.match(JSON.stringify(limited.ok), /"open_flows":7/);
   const stranger = newIdentity();
   assert.equal(
     await ledger.changeCode(stranger, grant(stranger.principal, 'admin')),

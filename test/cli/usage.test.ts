@@ -87,6 +87,12 @@ const WRONG: Wrong[] = [
   { args: ['context'], code: 64, says: /Usage: herobus context|which command/ },
   { args: ['context', 'grant', 'acme', KEY], code: 64, says: /missing required argument 'role'/ },
   { args: ['context', 'grant', 'acme', KEY, 'boss'], code: 64, says: /"boss" is no role/ },
+  { args: ['context', 'quota', 'acme'], code: 64, says: /name a quota: --open-flows/ },
+  {
+    args: ['context', 'quota', 'acme', '--open-jobs', '0'],
+    code: 64,
+    says: /--open-jobs is a whole number from 1 on, or none/,
+  },
   { args: ['context', 'policy', 'acme', '--m', '0'], code: 64, says: /--m is a whole number/ },
   { args: ['context', 'policy', 'acme', '--m', '1.5'], code: 64, says: /--m is a whole number/ },
   {

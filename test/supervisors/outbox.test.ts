@@ -105,10 +105,20 @@ test('job budget - one script may have many, many scripts have fewer each, none 
   let open = 0;
   for (let scripts = 0; scripts < 50; scripts++) {
     const more = budget.allowance();
-    budget.changed(more);
+    budget.changed('acme', more);
     open += more;
   }
   assert.ok(open < 150_000, String(open));
-  budget.changed(10_000_000);
+  budget.changed('acme', 10_000_000);
   assert.equal(budget.allowance(), OPEN_JOBS_MIN);
+});
+
+test('job budget - the quota of a context counts its own jobs only', () => {
+  const budget = new JobBudget();
+  budget.changed('acme', 30);
+  budget.changed('other', 500);
+  assert.equal(budget.roomOf('acme', 50), 20);
+  assert.ok(budget.roomOf('acme', null) > 1e9);
+  budget.changed('acme', -30);
+  assert.equal(budget.roomOf('acme', 50), 50);
 });

@@ -118,6 +118,7 @@ const ROWS: Row[] = [
   { form: 'context show', args: just('context', 'show'), home: ({ other: { home } }) => home },
   { form: 'context create', args: just('context', 'create', 'acme') },
   { form: 'context grant', args: (made) => ['context', 'grant', 'acme', other(made), 'executor'] },
+  { form: 'context quota', args: just('context', 'quota', 'acme', '--open-flows', '5') },
   { form: 'context policy', args: just('context', 'policy', 'acme', '--m', '1') },
   {
     form: 'context revoke',

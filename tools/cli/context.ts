@@ -6,6 +6,8 @@ import {
   ContextRecord,
   ContextRole,
   type LedgerChange,
+  QuotaChange,
+  type Quotas,
   SigningPolicy,
 } from '../../schemas/ledger.ts';
 import { collect } from './arguments.ts';
@@ -16,6 +18,7 @@ import { sealChange } from './seal.ts';
 import { contextOf, type Session, withSession } from './session.ts';
 
 type ChangeOptions = { reason?: string };
+type QuotaOptions = ChangeOptions & Record<string, string | undefined>;
 type PolicyOptions = ChangeOptions & { m?: string; require?: string[] };
 
 export function registerContext(program: Command): void {
@@ -28,6 +31,7 @@ export function registerContext(program: Command): void {
   registerMember(context, 'revoke', 'take a role in a context from a principal');
   registerShow(context);
   registerPolicy(context);
+  registerQuota(context);
   withExample(context, 'herobus context create acme');
 }
 
@@ -102,6 +106,48 @@ function registerPolicy(context: Command): void {
   withExample(command, 'herobus context policy acme --m 2');
 }
 
+/** What each quota is called as an option, and what it says. */
+const QUOTAS: Record<keyof Quotas, { flag: string; text: string }> = {
+  open_flows: { flag: 'open-flows', text: 'flows that have not ended' },
+  deploys_per_minute: { flag: 'deploys-per-minute', text: 'deployments taken in a minute' },
+  jobs_per_flow: { flag: 'jobs-per-flow', text: 'jobs one flow may spawn' },
+  open_jobs: { flag: 'open-jobs', text: 'jobs queued or running at one supervisor' },
+};
+
+function registerQuota(context: Command): void {
+  const command = context
+    .command('quota')
+    .description('Says how much a context may have at most. Needs an admin of the ledger.')
+    .argument('<name>', 'the context')
+    .option('--reason <text>', 'why, for the audit');
+  for (const { flag, text } of Object.values(QUOTAS)) {
+    command.option(`--${flag} <n>`, `${text}; "none" for no limit`);
+  }
+  command.action((name: string, options: QuotaOptions, self: Command) => {
+    const quotas = quotasIn(options);
+    return change(self, options, (session) => ({
+      change: 'context_quota',
+      context: contextOf(name, session.home),
+      quotas,
+    }));
+  });
+  withExample(command, 'herobus context quota acme --open-flows 100 --open-jobs 10000');
+}
+
+function quotasIn(options: QuotaOptions): QuotaChange {
+  const entries = Object.entries(QUOTAS).flatMap(([key, { flag }]) => {
+    const text = options[flag.replaceAll(/-(.)/g, (_, letter: string) => letter.toUpperCase())];
+    if (text === undefined) return [];
+    return [[key, text === 'none' ? null : /^\d+$/.test(text) ? Number(text) : Number.NaN]];
+  });
+  const flags = Object.values(QUOTAS).map(({ flag }) => `--${flag}`);
+  if (entries.length === 0) throw usage(`name a quota: ${flags.join(', ')}`);
+  const quotas = QuotaChange.safeParse(Object.fromEntries(entries));
+  if (quotas.success) return quotas.data;
+  const wrong = QUOTAS[quotas.error.issues[0]?.path[0] as keyof Quotas];
+  throw usage(`--${wrong.flag} is a whole number from 1 on, or none`);
+}
+
 function registerShow(context: Command): void {
   const command = context
     .command('show')
@@ -140,9 +186,9 @@ async function change(
 
 /** Without the ledger's own marks: who changed what is the audit's. */
 function contextObject(record: ContextRecord): Answer<'context'> {
-  const { context, admins, executors, readers, policy, allowed, created_ms } = record;
+  const { context, admins, executors, readers, policy, allowed, quotas, created_ms } = record;
   const created_at = new Date(created_ms).toISOString();
-  return { context, admins, executors, readers, policy, allowed, created_at };
+  return { context, admins, executors, readers, policy, allowed, quotas, created_at };
 }
 
 function showContext({
@@ -152,6 +198,7 @@ function showContext({
   readers,
   policy,
   allowed,
+  quotas,
 }: ContextRecord): void {
   const must = policy.required.length === 0 ? '' : `, among them ${policy.required.join(', ')}`;
   print(told('context', context));
@@ -160,6 +207,11 @@ function showContext({
   print(told('readers', readers.join(', ') || '-'));
   print(told('policy', `${policy.m} of ${executors.length} executors must sign${must}`));
   print(told('allowed', allowed.join(', ') || '-'));
+  const limits = Object.entries(QUOTAS).flatMap(([key, { text }]) => {
+    const limit = quotas[key as keyof Quotas];
+    return limit === null ? [] : [`${limit} ${text}`];
+  });
+  print(told('quotas', limits.join(', ') || 'none'));
 }
 
 function parsePrincipal(text: string): string {

@@ -173,7 +173,7 @@ class World {
 
   next(step: NextInput['step']): Next {
     const toSend = [...this.work.queued].filter((pack) => !this.published.has(pack));
-    return next({ ...this.input, me: ME, step, toSend, spawnTo: 100 });
+    return next({ ...this.input, me: ME, step, toSend, spawnTo: 100, spawnStep: 10 });
   }
 }
 
@@ -444,7 +444,7 @@ test('next - a script held at a spawn goes on when it may spawn many, not job by
   for (const pack of world.work.queued) world.published.add(pack);
   const held = { state: 'held', jobs: 3 } as const;
   const may = (spawnTo: number): string =>
-    next({ ...world.input, me: ME, step: held, toSend: [], spawnTo }).do;
+    next({ ...world.input, me: ME, step: held, toSend: [], spawnTo, spawnStep: 100 }).do;
   assert.equal(may(3), 'wait');
   assert.equal(may(4), 'wait');
   assert.equal(may(2000), 'advance');
