@@ -229,6 +229,8 @@ function keep(
       const known = (stream: string): Known => looks.get(stream) ?? NEVER_SEEN;
       const seen = await lookAtAll(tails, known, suspected);
       if (ended) return;
+      // The link broke meanwhile: who answered may be a server that came back with less.
+      if (suspect && !suspected) return;
       const faults = faultsOf(seen);
       if (faults.length > 0) {
         end();
@@ -265,9 +267,8 @@ function keep(
     timer = setTimeout(() => void refresh().then(next), ROUND_MS).unref();
   };
   const watch = link.onChange(({ up }) => {
-    if (!up) return;
     suspect = true;
-    void refresh();
+    if (up) void refresh();
   });
   function end(): void {
     ended = true;
