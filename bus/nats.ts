@@ -34,9 +34,9 @@ import { consumeQueue, publishQueued } from './jobs.ts';
 import { openKv } from './kv.ts';
 import { makeFlowLog } from './log.ts';
 import { readOutput, type OutputQuery, type OutputReader } from './output.ts';
+import { streamTails, type StreamTails } from './stream-tails.ts';
 import { ensureBus, ensureContext, ensurePrivate, ensureUserBucket, isPrivate } from './streams.ts';
 import { consumers, streams, subjects } from './subjects.ts';
-import { streamTails, type StreamTails } from './watermark.ts';
 
 export type NatsBusOptions = {
   kind: 'control' | 'node' | 'user';

@@ -41,6 +41,7 @@ export const PROTECTED_BUCKETS = [...PRIVATE_BUCKETS, ...PUBLIC_BUCKETS];
 
 export const userBucket = (address: Address) => `user_${address}`;
 export const bucketStream = (bucket: string) => `KV_${bucket}`;
+export const isUserStream = (stream: string) => stream.startsWith(bucketStream('user_'));
 /** Where copies of what a protected bucket stored come: what a watch listens to. */
 export const bucketCopies = (bucket: string) => `hb.kv.${bucket}.>`;
 export const blobSubjects = (context: ContextName) => `hb.blobs.${context}.>`;

@@ -4,40 +4,21 @@
  * A server whose newest block is damaged cuts the stream back without a word and gives the same sequences
  * to other messages (reference/bus.md 6). So the last sequence of each stream and the digest of its message
  * stand in `<data>/watermarks.json` as well, and are compared before any actor starts, and again whenever
- * the server came back. Which streams there are is bus/streams.ts; who stops is tools/up.
+ * the server came back. Which streams these are and how their ends are seen is bus/stream-tails.ts; who
+ * stops is tools/up.
  *
  * W1 A mark is never lowered and never replaced while its stream contradicts it, except on `acceptLoss`.
  * W2 A mark may lag (by a round, or by a rename that a power cut undid): an older mark is still true.
  * W3 A message may go while its stream goes on: purged, outlived by its key's history, done in its queue.
  *    Where nothing followed it and nobody was running who could have purged it, the stream lost its end.
  */
-import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import type { NatsConnection } from '@nats-io/transport-node';
 import { type Watermark, WatermarkFile } from '../schemas/config.ts';
 import { ensureError, HeroError } from '../schemas/errors.ts';
 import { readIfThere, writeAtomic } from './atomic-file.ts';
 import type { Link } from './bus.ts';
-import { callApi, ServerRefusal } from './jetstream.ts';
-import { bucketStream, PRIVATE_BUCKETS } from './streams.ts';
-import { streams } from './subjects.ts';
-
-/** Where a stream ends. A stream that does not exist ends at 0. */
-type Tail = {
-  first: number;
-  last: number;
-  messages: number;
-  /** Its messages go by themselves: by being acknowledged, or by their age. */
-  forgets: boolean;
-};
-
-/** The streams that are watched, and how to look at their ends; each over the account it lives in. */
-export type StreamTails = {
-  streams: readonly string[];
-  tail(stream: string): Promise<Tail>;
-  /** SHA-256 of the message there; undefined when none is stored. */
-  digest(stream: string, seq: number): Promise<string | undefined>;
-};
+import { NOTHING, type StreamTails, type Tail } from './stream-tails.ts';
+import { isUserStream } from './streams.ts';
 
 export type WatermarkOptions = {
   dataDir: string;
@@ -58,65 +39,11 @@ export type WatermarkKeeper = {
 };
 
 const ROUND_MS = 1000;
-const ANSWER_TIMEOUT_MS = 5_000;
-const STREAM_NOT_FOUND = 10059;
-const MESSAGE_NOT_FOUND = 10037;
+/** A page of the server's list. */
+const USERS_A_ROUND = 256;
 const FILE_MODE = 0o644;
 
 export const watermarkPath = (dataDir: string): string => join(dataDir, 'watermarks.json');
-
-export function streamTails(main: NatsConnection, ledger: NatsConnection | undefined): StreamTails {
-  const ours = ledger === undefined ? [] : PRIVATE_BUCKETS.map(bucketStream);
-  const api = async (stream: string, call: string, body: object) =>
-    callApi(
-      ours.includes(stream) ? (ledger ?? main) : main,
-      `STREAM.${call}.${stream}`,
-      body,
-      ANSWER_TIMEOUT_MS,
-    );
-  return {
-    streams: [streams.flow, streams.deploy, ...ours],
-    tail: async (stream) => tailOf(await unless(STREAM_NOT_FOUND, api(stream, 'INFO', {}))),
-    digest: async (stream, seq) => {
-      const answer = await unless(MESSAGE_NOT_FOUND, api(stream, 'MSG.GET', { seq }));
-      return answer === undefined ? undefined : digestOf(answer);
-    },
-  };
-}
-
-async function unless<T>(code: number, answer: Promise<T>): Promise<T | undefined> {
-  try {
-    return await answer;
-  } catch (error) {
-    if (error instanceof ServerRefusal && error.code === code) return undefined;
-    throw error;
-  }
-}
-
-function tailOf(info: Record<string, unknown> | undefined): Tail {
-  const state = info?.['state'] as { first_seq: number; last_seq: number; messages: number };
-  const config = info?.['config'] as { retention?: string; allow_msg_ttl?: boolean };
-  if (info === undefined) return { first: 0, last: 0, messages: 0, forgets: false };
-  return {
-    first: state.first_seq,
-    last: state.last_seq,
-    messages: state.messages,
-    forgets: config.retention === 'workqueue' || config.allow_msg_ttl === true,
-  };
-}
-
-/** Over the stored bytes of subject, headers and data, each behind its length. */
-function digestOf(answer: Record<string, unknown>): string {
-  const message = answer['message'] as { subject: string; hdrs?: string; data?: string };
-  const hash = createHash('sha256');
-  const parts = [
-    Buffer.from(message.subject),
-    Buffer.from(message.hdrs ?? '', 'base64'),
-    Buffer.from(message.data ?? '', 'base64'),
-  ];
-  for (const part of parts) hash.update(`${part.length}:`).update(part);
-  return hash.digest('hex');
-}
 
 type Marks = ReadonlyMap<string, Watermark>;
 
@@ -126,17 +53,16 @@ type Look = { state: string; mark: Watermark | undefined; fault?: string };
 type Known = { mark: Watermark | undefined; state: string | undefined };
 
 /**
- * Looks at a stream: one question while it rests, up to three when it moved. `suspect`: the server was away
+ * Looks at a stream: no question more while it rests, up to two when it moved. `suspect`: the server was away
  * since the last look, so a resting stream is compared too, and a message that is gone was not purged.
  */
 async function look(
   tails: StreamTails,
-  stream: string,
+  [stream, tail]: readonly [string, Tail],
   known: Known,
   suspect: boolean,
 ): Promise<Look> {
   const { mark } = known;
-  const tail = await tails.tail(stream);
   const state = `${tail.first}-${tail.last}-${tail.messages}`;
   if (state === known.state && !suspect) return { state, mark };
   const comparable = mark !== undefined && mark.digest !== null && tail.last >= mark.seq;
@@ -177,25 +103,42 @@ export async function openWatermarks(options: WatermarkOptions): Promise<Waterma
   const { dataDir, tails, acceptLoss, alarm } = options;
   const before = await readMarks(options);
   const fresh = (mark: Watermark | undefined): Known => ({ mark, state: undefined });
-  const looks = await lookAtAll(tails, (stream) => fresh(before.get(stream)), true);
+  const ends = await endsOf(tails, before.keys(), true);
+  const looks = await lookAtAll(tails, ends, (stream) => fresh(before.get(stream)), true);
   const faults = faultsOf(looks);
   if (faults.length > 0 && !acceptLoss) throw regressed(dataDir, faults.join('; '));
   for (const fault of faults) alarm(`accepted with --accept-loss: ${fault}`);
-  for (const [stream, { fault }] of looks) {
-    if (fault !== undefined) looks.set(stream, await look(tails, stream, fresh(undefined), true));
+  for (const end of ends) {
+    if (looks.get(end[0])?.fault === undefined) continue;
+    looks.set(end[0], await look(tails, end, fresh(undefined), true));
   }
   const marks = marksOf(looks);
   if (hasMoved(before, marks)) await writeMarks(dataDir, marks);
   return keep(options, looks, marks);
 }
 
+/** How the streams end now. A user's bucket that was marked and is not there any more ends at nothing. */
+async function endsOf(
+  tails: StreamTails,
+  marked: Iterable<string>,
+  withUsers: boolean,
+): Promise<Map<string, Tail>> {
+  const named = tails.streams.map(async (stream) => [stream, await tails.tail(stream)] as const);
+  const ends = new Map(await Promise.all(named));
+  if (!withUsers) return ends;
+  for (const stream of marked) if (isUserStream(stream)) ends.set(stream, NOTHING);
+  for (const [stream, tail] of await tails.users()) ends.set(stream, tail);
+  return ends;
+}
+
 async function lookAtAll(
   tails: StreamTails,
+  ends: ReadonlyMap<string, Tail>,
   known: (stream: string) => Known,
   suspect: boolean,
 ): Promise<Map<string, Look>> {
-  const looks = tails.streams.map(
-    async (stream) => [stream, await look(tails, stream, known(stream), suspect)] as const,
+  const looks = [...ends].map(
+    async (end) => [end[0], await look(tails, end, known(end[0]), suspect)] as const,
   );
   return new Map(await Promise.all(looks));
 }
@@ -222,12 +165,13 @@ function keep(
   let timer: NodeJS.Timeout | undefined;
   let rounds = Promise.resolve();
 
-  async function round(): Promise<void> {
+  async function round(withUsers: boolean): Promise<void> {
     const suspected = suspect;
     suspect = false;
     try {
       const known = (stream: string): Known => looks.get(stream) ?? NEVER_SEEN;
-      const seen = await lookAtAll(tails, known, suspected);
+      const ends = await endsOf(tails, written.keys(), suspected || withUsers);
+      const seen = new Map([...looks, ...(await lookAtAll(tails, ends, known, suspected))]);
       if (ended) return;
       // The link broke meanwhile: who answered may be a server that came back with less.
       if (suspect && !suspected) return;
@@ -257,14 +201,18 @@ function keep(
     alarm(`the watermarks could not be kept: ${error.message}`);
   }
 
-  function refresh(): Promise<void> {
-    rounds = rounds.then(async () => (ended ? undefined : round()));
+  function refresh(withUsers = true): Promise<void> {
+    rounds = rounds.then(async () => (ended ? undefined : round(withUsers)));
     return rounds;
   }
 
+  /** The more users there are, the more seldom they are all looked at: what a round costs stays the same. */
+  let roundsToUsers = 0;
   const next = (): void => {
     if (ended) return;
-    timer = setTimeout(() => void refresh().then(next), ROUND_MS).unref();
+    const withUsers = roundsToUsers-- <= 0;
+    if (withUsers) roundsToUsers = Math.floor(looks.size / USERS_A_ROUND);
+    timer = setTimeout(() => void refresh(withUsers).then(next), ROUND_MS).unref();
   };
   const watch = link.onChange(({ up }) => {
     suspect = true;
@@ -278,7 +226,7 @@ function keep(
 
   next();
   return {
-    refresh,
+    refresh: () => refresh(),
     stop: async () => {
       clearTimeout(timer);
       // Without a link there is nothing to see; a round that waits for it ends by itself and leaves no mark.
