@@ -127,7 +127,7 @@ function qemuArguments(machine: Machine, durability: GuestDurability, port: numb
     ['-serial', 'stdio'],
     ['-kernel', kernel.image],
     ['-initrd', initrd],
-    ['-append', `console=ttyS0 quiet panic=-1 durability=${durability}`],
+    ['-append', `console=ttyS0 quiet panic=-1 no_timer_check durability=${durability}`],
     ['-drive', `if=none,id=disk,format=raw,cache=writethrough,file=${disk}`],
     ['-device', 'virtio-blk-pci,drive=disk'],
     ['-device', 'virtio-rng-pci'],
