@@ -12,7 +12,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { glob, mkdir, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -207,6 +207,17 @@ function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
+/**
+ * What a server wrote about its streams when it ended spares the next one reading them: a message that was
+ * damaged since is then a hole that nobody hears of. Without it each record is read and checked, and a stream
+ * ends before the first bad one, which the watermarks see.
+ */
+async function forgetStates({ dir }: ServerPaths): Promise<void> {
+  const streams = ['HB_FLOW', 'HB_DEPLOY', 'KV_*'];
+  const states = streams.map((name) => `jetstream/jetstream/*/streams/${name}/msgs/index.db`);
+  for await (const state of glob(states, { cwd: dir })) await rm(join(dir, state));
+}
+
 async function launch(
   binary: ServerBinary,
   options: ServerOptions,
@@ -216,6 +227,7 @@ async function launch(
   if (port > 0) await assertPortFree(options.host ?? '127.0.0.1', port, paths);
   await rm(paths.ports, { recursive: true, force: true });
   await mkdir(paths.ports, { recursive: true, mode: 0o700 });
+  await forgetStates(paths);
   await writeAtomic(paths.config, serverConfig(options, port), 0o600);
   const args = ['-c', paths.config, '--ports_file_dir', paths.ports];
   const { child, errors } = await spawnBound(binary.file, args);

@@ -26,6 +26,8 @@ export type StreamTails = {
   tail(stream: string): Promise<Tail>;
   /** The users' buckets, which come with their users: some hundreds for one question. */
   users(): Promise<ReadonlyMap<string, Tail>>;
+  /** Whether the server found damage when it started, and left out what it could not read. */
+  damaged(stream: string): Promise<boolean>;
   /** SHA-256 of the message there; undefined when none is stored. */
   digest(stream: string, seq: number): Promise<string | undefined>;
 };
@@ -49,6 +51,11 @@ export function streamTails(main: NatsConnection, ledger: NatsConnection | undef
     streams: [streams.flow, streams.deploy, ...ours],
     tail: async (stream) => tailOf(await unless(STREAM_NOT_FOUND, api(stream, 'INFO', {}))),
     users: () => userTails(main),
+    damaged: async (stream) => {
+      const query = { deleted_details: true };
+      const info = await unless(STREAM_NOT_FOUND, api(stream, 'INFO', query));
+      return (info?.['state'] as { lost?: object } | undefined)?.lost !== undefined;
+    },
     digest: async (stream, seq) => {
       const answer = await unless(MESSAGE_NOT_FOUND, api(stream, 'MSG.GET', { seq }));
       return answer === undefined ? undefined : digestOf(answer);
@@ -83,8 +90,10 @@ async function unless<T>(code: number, answer: Promise<T>): Promise<T | undefine
   }
 }
 
+type State = { first_seq: number; last_seq: number; messages: number };
+
 function tailOf(info: Record<string, unknown> | undefined): Tail {
-  const state = info?.['state'] as { first_seq: number; last_seq: number; messages: number };
+  const state = info?.['state'] as State;
   const config = info?.['config'] as { retention?: string; allow_msg_ttl?: boolean };
   if (info === undefined) return NOTHING;
   return {

@@ -11,6 +11,8 @@
  * W2 A mark may lag (by a round, or by a rename that a power cut undid): an older mark is still true.
  * W3 A message may go while its stream goes on: purged, outlived by its key's history, done in its queue.
  *    Where nothing followed it and nobody was running who could have purged it, the stream lost its end.
+ * W4 A server tells of damage it found only until it ends. So the mark keeps that a queue's message was lost,
+ *    until the message is back or the loss is accepted.
  */
 import { join } from 'node:path';
 import { type Watermark, WatermarkFile } from '../schemas/config.ts';
@@ -67,33 +69,52 @@ async function look(
   if (state === known.state && !suspect) return { state, mark };
   const comparable = mark !== undefined && mark.digest !== null && tail.last >= mark.seq;
   const there = comparable ? await tails.digest(stream, mark.seq) : undefined;
-  const fault = mark === undefined ? undefined : faultOf(stream, mark, tail, there, suspect);
-  if (fault !== undefined) return { state, mark, fault };
+  if (mark !== undefined) {
+    const fault = faultOf(stream, mark, tail, there);
+    if (fault !== undefined) return { state, mark, fault };
+    if (suspect && comparable && there === undefined) {
+      const lost = await lossOf(tails, stream, mark, tail);
+      if (lost !== undefined) return { state, mark: lost, fault: goneFault(stream, mark) };
+    }
+  }
   if (tail.last === 0) return { state, mark };
   const digest = (tail.last === mark?.seq ? there : await tails.digest(stream, tail.last)) ?? null;
-  if (mark?.seq === tail.last && mark.digest === digest) return { state, mark };
+  if (mark?.seq === tail.last && mark.digest === digest && mark.lost !== true) {
+    return { state, mark };
+  }
   return { state, mark: { seq: tail.last, digest, at: new Date().toISOString() } };
 }
 
 function faultOf(
   stream: string,
   { seq, digest, at }: Watermark,
-  { last, forgets }: Tail,
+  { last }: Tail,
   there: string | undefined,
-  suspect: boolean,
 ): string | undefined {
   if (last < seq) return `${stream} ends at sequence ${last}, and ${seq} was stored by ${at}`;
   // A removal that had not reached the disk may be undone by a crash: then the message is back, and right.
-  if (digest === null) return undefined;
-  if (there !== undefined) {
-    return there === digest
-      ? undefined
-      : `${stream} ends at sequence ${last}, and holds another message at ${seq} than was stored by ${at}`;
-  }
-  return last === seq && suspect && !forgets
-    ? `${stream} ends at sequence ${last}, and the message at ${seq}, stored by ${at}, is gone`
-    : undefined;
+  if (digest === null || there === undefined || there === digest) return undefined;
+  return `${stream} ends at sequence ${last}, and holds another message at ${seq} than was stored by ${at}`;
 }
+
+/**
+ * The marked message is gone, and nobody was running who could have removed it: the mark that says so. What was
+ * done in its queue is gone by right, and a queue that lost its messages looks the same; but only the start that
+ * finds the damage can tell (W4).
+ */
+async function lossOf(
+  tails: StreamTails,
+  stream: string,
+  mark: Watermark,
+  { last, forgets }: Tail,
+): Promise<Watermark | undefined> {
+  if (last !== mark.seq) return undefined;
+  if (!forgets || mark.lost === true) return mark;
+  return (await tails.damaged(stream)) ? { ...mark, lost: true } : undefined;
+}
+
+const goneFault = (stream: string, { seq, at }: Watermark): string =>
+  `${stream} ends at sequence ${seq}, and the message at ${seq}, stored by ${at}, is gone`;
 
 /**
  * Compares all streams with their marks, and keeps the marks from then on.
@@ -106,7 +127,10 @@ export async function openWatermarks(options: WatermarkOptions): Promise<Waterma
   const ends = await endsOf(tails, before.keys(), true);
   const looks = await lookAtAll(tails, ends, (stream) => fresh(before.get(stream)), true);
   const faults = faultsOf(looks);
-  if (faults.length > 0 && !acceptLoss) throw regressed(dataDir, faults.join('; '));
+  if (faults.length > 0 && !acceptLoss) {
+    await keepLosses(dataDir, before, looks);
+    throw regressed(dataDir, faults.join('; '));
+  }
   for (const fault of faults) alarm(`accepted with --accept-loss: ${fault}`);
   for (const end of ends) {
     if (looks.get(end[0])?.fault === undefined) continue;
@@ -129,6 +153,19 @@ async function endsOf(
   for (const stream of marked) if (isUserStream(stream)) ends.set(stream, NOTHING);
   for (const [stream, tail] of await tails.users()) ends.set(stream, tail);
   return ends;
+}
+
+/** Nothing of the marks moves but this: which messages the server said it lost. */
+async function keepLosses(
+  dataDir: string,
+  marks: Marks,
+  looks: ReadonlyMap<string, Look>,
+): Promise<void> {
+  const lost = [...looks].flatMap(([stream, { mark }]) =>
+    mark?.lost === true ? [[stream, mark] as const] : [],
+  );
+  const kept = new Map([...marks, ...lost]);
+  if (hasMoved(marks, kept)) await writeMarks(dataDir, kept);
 }
 
 async function lookAtAll(
@@ -178,6 +215,7 @@ function keep(
       const faults = faultsOf(seen);
       if (faults.length > 0) {
         end();
+        await keepLosses(dataDir, written, seen).catch(tell);
         onRegressed(regressed(dataDir, faults.join('; ')));
         return;
       }

@@ -33,6 +33,8 @@ export const Watermark = z.object({
     .regex(/^[0-9a-f]{64}$/)
     .nullable(),
   at: z.string(),
+  /** The server lost it by damage. */
+  lost: z.literal(true).optional(),
 });
 export type Watermark = z.infer<typeof Watermark>;
 

@@ -27,6 +27,11 @@ const AREAS: Record<string, Area> = {
     env: (seed) => ({ POWER_CUTS: '20', POWER_SEED: String(seed) }),
     seeds: 1,
   },
+  damage: {
+    files: ['test/bus/damage.test.ts'],
+    env: (seed) => ({ DAMAGE_CASES: '60', DAMAGE_SEED: String(seed) }),
+    seeds: 3,
+  },
   simulate: {
     files: ['test/simulate/simulate.test.ts'],
     env: (seed) => ({ SIMULATE_SEEDS: '2000', SIMULATE_FROM: String(seed * 1_000_000) }),

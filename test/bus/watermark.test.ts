@@ -5,7 +5,7 @@
  * Method: fill, end the server (in order, or by SIGKILL), change the newest block's file, start again.
  */
 import assert from 'node:assert/strict';
-import { existsSync, globSync, rmSync, statSync } from 'node:fs';
+import { existsSync, globSync, rmSync } from 'node:fs';
 import { readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,104 +13,28 @@ import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
-import { makeIssuer, makeTrust, openKeys } from '../../bus/credentials.ts';
-import { newIdentity } from '../../bus/identity.ts';
-import { callApi, publishAcked } from '../../bus/jetstream.ts';
-import { type NatsBus, openNatsBus } from '../../bus/nats.ts';
+import { callApi } from '../../bus/jetstream.ts';
 import { portHolder } from '../../bus/processes.ts';
-import { type EmbeddedServer, startServer } from '../../bus/server.ts';
-import { openWatermarks, type WatermarkKeeper, watermarkPath } from '../../bus/watermark.ts';
+import { type WatermarkKeeper, watermarkPath } from '../../bus/watermark.ts';
 import { WatermarkFile } from '../../schemas/config.ts';
 import type { HeroError } from '../../schemas/errors.ts';
-import { bareEnvironment, runCli, temporaryFolder } from '../cli/cli.ts';
-import { CONTEXT, newIncarnation, until } from './fixtures.ts';
+import { bareEnvironment, runCli } from '../cli/cli.ts';
+import { CONTEXT, until } from './fixtures.ts';
+import {
+  append,
+  cleanups,
+  type End,
+  ENDS,
+  flipBit,
+  folder,
+  newestBlock,
+  openMarks,
+  openStore,
+  type Store,
+} from './store.ts';
 
 const MESSAGES = 20;
 const KILLS = Number(process.env['HEROBUS_KILLS'] ?? 5);
-const ENDS = ['stopped', 'killed'] as const;
-type End = (typeof ENDS)[number];
-
-/** What a test started, ended in the reverse order: folders last. */
-function cleanups(t: TestContext): (act: () => unknown) => void {
-  const known = undoing.get(t);
-  if (known !== undefined) return known;
-  const acts: (() => unknown)[] = [];
-  t.after(async () => {
-    for (const act of acts.toReversed()) await act();
-  });
-  const add = (act: () => unknown): void => void acts.push(act);
-  undoing.set(t, add);
-  return add;
-}
-const undoing = new WeakMap<TestContext, (act: () => unknown) => void>();
-
-const folder = (t: TestContext): string => temporaryFolder({ after: cleanups(t) });
-
-type Store = { server: EmbeddedServer; bus: NatsBus; end: (how: End) => Promise<void> };
-
-/** The server of a data folder with a control bus on it, as the control plane has them. */
-async function openStore(t: TestContext, dataDir: string): Promise<Store> {
-  const keys = await openKeys(dataDir);
-  const server = await startServer({
-    dataDir,
-    trust: await makeTrust(keys),
-    durability: 'fsync',
-  });
-  cleanups(t)(() => server.stop());
-  const identity = newIdentity();
-  const issuer = makeIssuer(keys);
-  const jwt = await issuer.control(identity.principal);
-  const ledgerJwt = await issuer.ledgerService(identity.principal);
-  const bus = await openNatsBus({
-    kind: 'control',
-    server: server.url,
-    identity,
-    incarnation: newIncarnation(),
-    jwt: () => jwt,
-    ledgerJwt: () => ledgerJwt,
-  });
-  cleanups(t)(() => bus.close());
-  const end = async (how: End): Promise<void> => {
-    if (how === 'killed') process.kill(server.pid() ?? 0, 'SIGKILL');
-    else await bus.close();
-    await server.stop();
-    await bus.close();
-  };
-  return { server, bus, end };
-}
-
-type Kept = { keeper: WatermarkKeeper; alarms: string[]; regressed: HeroError[] };
-
-async function openMarks(
-  t: TestContext,
-  { bus }: Store,
-  dataDir: string,
-  acceptLoss = false,
-): Promise<Kept> {
-  const alarms: string[] = [];
-  const regressed: HeroError[] = [];
-  const keeper = await openWatermarks({
-    dataDir,
-    tails: bus.admin.tails(),
-    link: bus.link,
-    acceptLoss,
-    alarm: (message) => alarms.push(message),
-    onRegressed: (error) => regressed.push(error),
-  });
-  cleanups(t)(() => keeper.stop());
-  return { keeper, alarms, regressed };
-}
-
-async function append(
-  { bus }: Store,
-  count: number,
-  subject = `hb.flow.${CONTEXT}.f.x`,
-): Promise<void> {
-  for (let i = 0; i < count; i++) {
-    const data = Buffer.alloc(300, `${subject} ${i} `);
-    await publishAcked(bus.nats, subject, data, { headers: { n: `${i}` }, timeoutMs: 5_000 });
-  }
-}
 
 /** A folder whose store was filled, marked and ended. */
 async function filled(
@@ -128,21 +52,6 @@ async function filled(
   await store.end(how);
   assert.deepEqual(alarms, []);
   return dataDir;
-}
-
-function newestBlock(dataDir: string, stream: string): string {
-  const blocks = globSync(join(dataDir, `nats/jetstream/**/streams/${stream}/msgs/*.blk`));
-  const number = (path: string): number => Number(/(\d+)\.blk$/.exec(path)?.[1]);
-  const newest = blocks.toSorted((a, b) => number(a) - number(b)).at(-1);
-  assert.ok(newest !== undefined && statSync(newest).size > 0, `${stream} has a block with data`);
-  return newest;
-}
-
-async function flipBit(path: string, at: (size: number) => number): Promise<void> {
-  const bytes = await readFile(path);
-  const offset = at(bytes.length);
-  bytes[offset] = (bytes[offset] ?? 0) ^ 1;
-  await writeFile(path, bytes);
 }
 
 const DAMAGES: Record<string, (path: string) => Promise<void>> = {
