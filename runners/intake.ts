@@ -4,7 +4,8 @@
  *   I1 a queue message is acked only after its pack's claim is committed, or is certain to be somebody's;
  *   I2 two deliveries of one pack in one incarnation are one execution;
  *   I3 a message is kept waiting for a slot only briefly: a runner that stays full gives the queue back,
- *      and others of its node get the pack.
+ *      and others of its node get the pack;
+ *   I4 contexts take turns at the door, by the jobs they got (turns.ts).
  */
 import { setImmediate as turnEnd, setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
@@ -13,6 +14,7 @@ import { subjects } from '../bus/subjects.ts';
 import { Pack } from '../schemas/job.ts';
 import { readJson } from '../schemas/json.ts';
 import { type Desk, PackExecution } from './execution.ts';
+import { Turns } from './turns.ts';
 
 const FULL_PATIENCE_MS = 250;
 const RETRY = { firstMs: 100, maxMs: 5000 };
@@ -41,8 +43,9 @@ export class Intake {
   #adjusting: Promise<void> | undefined;
   /** Aborted to give back what waits at the door. */
   #door = new AbortController();
-  /** Settles when the last pack that came is through the door. */
-  #entered: Promise<void> = Promise.resolve();
+  /** Packs at the door; each is told how many slots it got. */
+  readonly #turns = new Turns<{ jobs: number; enter: (slots: number) => void }>();
+  #admitting = false;
 
   constructor(desk: Desk) {
     this.#desk = desk;
@@ -86,6 +89,7 @@ export class Intake {
   #giveBack(): void {
     this.#door.abort(new Error('no new packs'));
     this.#door = new AbortController();
+    for (const { enter } of this.#turns.clear()) enter(0);
   }
 
   /** Makes what is consumed what is wanted; one adjustment at a time. */
@@ -100,7 +104,10 @@ export class Intake {
     for (let tries = 0; ; ) {
       const wanted = this.#closed || this.#full ? new Set<string>() : this.#wanted;
       const surplus = [...this.#consuming.keys()].find((context) => !wanted.has(context));
-      const missing = [...wanted].find((context) => !this.#consuming.has(context));
+      // Whoever is asked first has the first slot: it is the one whose turn it is.
+      const missing = this.#turns
+        .order([...wanted])
+        .find((context) => !this.#consuming.has(context));
       if (surplus !== undefined) {
         const consumption = this.#consuming.get(surplus);
         this.#consuming.delete(surplus);
@@ -178,30 +185,40 @@ export class Intake {
   }
 
   /** Slots for a pack of this many jobs; 0 when it is turned away. */
-  async #enter(jobs: number): Promise<number> {
+  #enter(jobs: number, context: string): Promise<number> {
+    if (this.#full || this.#closed) return Promise.resolve(0);
+    return new Promise((enter) => {
+      this.#turns.wait(context, jobs, { jobs, enter });
+      if (!this.#admitting) void this.#admit();
+    });
+  }
+
+  /** One pack at a time: it gets all that is free, not one slot as everybody else. */
+  async #admit(): Promise<void> {
     const { slots, holdsLease, refusing } = this.#desk;
-    const before = this.#entered;
-    const inside = Promise.withResolvers<void>();
-    this.#entered = inside.promise;
-    try {
-      // One pack at a time at the door: it gets all that is free, not one slot as everybody else.
-      await before;
-      if (this.#full || this.#closed) return 0;
-      await slots.acquire(AbortSignal.any([this.#door.signal, refusing]));
+    this.#admitting = true;
+    while (!this.#turns.isEmpty) {
+      try {
+        await slots.acquire(AbortSignal.any([this.#door.signal, refusing]));
+      } catch {
+        for (const { enter } of this.#turns.clear()) enter(0);
+        break;
+      }
       await turnEnd();
-      if (holdsLease() && !refusing.aborted) return 1 + slots.takeMore(jobs - 1);
-      slots.release();
-      return 0;
-    } catch {
-      return 0;
-    } finally {
-      inside.resolve();
+      const next = this.#turns.next();
+      if (next !== undefined && holdsLease() && !refusing.aborted) {
+        next.enter(1 + slots.takeMore(next.jobs - 1));
+      } else {
+        slots.release();
+        next?.enter(0);
+      }
     }
+    this.#admitting = false;
   }
 
   async #claim(pack: Pack): Promise<Claimed> {
     const { send } = this.#desk;
-    const taken = await this.#enter(pack.jobs.length);
+    const taken = await this.#enter(pack.jobs.length, pack.context);
     if (taken === 0) return 'turned away';
     const execution = new PackExecution(pack, this.#desk);
     this.held.set(execution.id, execution);

@@ -596,6 +596,32 @@ test('runner - a full one gives the queue back, and comes again when it has room
   hand.release(1);
 });
 
+test('runner - contexts take turns: one pack does not wait behind many of another context (I4)', async () => {
+  for (const holdMs of [0, 400]) {
+    const bus = new FakeBus();
+    bus.lease = { lease_ms: 5000, drain: false, contexts: ['acme', 'beta'] };
+    const { runner, hand } = start({ bus, slots: 1 });
+    await until('both', () => bus.consumed.length === 2);
+    for (let n = 0; n < 30; n++) bus.publishPack(pack([job(n)], `p${n}`));
+    await until('the first runs', () => hand.running.length === 1);
+    bus.publishPack({ ...pack([job(99)], 'p99'), context: 'beta' });
+    // Held so long, the runner is full and gives its queues back meanwhile.
+    for (const heldMs = performance.now() + holdMs; performance.now() < heldMs; ) await settle();
+    let others = 0;
+    while (!hand.running.includes(99)) {
+      const [n] = hand.running;
+      if (n !== undefined) {
+        hand.release(n);
+        others += 1;
+      }
+      await until('the next one runs', () => hand.running.some((each) => each !== n), 5000);
+    }
+    assert.ok(others <= 4, `${others} jobs of the other context came before it`);
+    hand.release(99);
+    await runner.stop();
+  }
+});
+
 test('runner - drain: no new packs, what runs ends and is reported, what has not begun is left', async () => {
   const { bus, runner, hand } = start({ slots: 1 });
   bus.publishPack(pack([job(0), job(1)]));
