@@ -172,7 +172,10 @@ function find(list: readonly Value[], value: Value, from: number): number {
 
 const ELEMENT = { plain: 0, extras: 1, elementAt: 0 } as const;
 
-/** What a callback made of its `this` stays in the array. */
+/**
+ * What a callback made of its `this` stays in the array. A callback may also reach the array by its
+ * name: what it adds is not visited, so that no loop feeds itself.
+ */
 function keep(a: Value | undefined, i: number, { self, frozen }: Callback): void {
   if (self !== undefined && !frozen && items(a)[i] !== self) own(a)[i] = self;
 }
@@ -180,7 +183,8 @@ function keep(a: Value | undefined, i: number, { self, frozen }: Callback): void
 function* mapProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'map', ...ELEMENT });
   const out: Value[] = [];
-  for (let i = 0; i < items(a).length; i++) {
+  const end = items(a).length;
+  for (let i = 0; i < end && i < items(a).length; i++) {
     const callback = call(copyValue(items(a)[i] as Value), NONE, i);
     out.push(yield callback);
     keep(a, i, callback);
@@ -191,7 +195,8 @@ function* mapProcess([a, f]: Value[], context: NativeContext): Process {
 function* filterProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'filter', ...ELEMENT });
   const out: Value[] = [];
-  for (let i = 0; i < items(a).length; i++) {
+  const end = items(a).length;
+  for (let i = 0; i < end && i < items(a).length; i++) {
     const callback = call(copyValue(items(a)[i] as Value), NONE, i);
     const yes = (yield callback) === true;
     keep(a, i, callback);
@@ -202,7 +207,8 @@ function* filterProcess([a, f]: Value[], context: NativeContext): Process {
 
 function* forEachProcess([a, f]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'for_each', ...ELEMENT, elementAt: -1 });
-  for (let i = 0; i < items(a).length; i++) {
+  const end = items(a).length;
+  for (let i = 0; i < end && i < items(a).length; i++) {
     const callback = call(own(a)[i] as Value, NONE, i);
     yield callback;
     keep(a, i, callback);
@@ -217,7 +223,8 @@ function* indexProcess([a, f, from = 0]: Value[], context: NativeContext): Proce
   }
   const call = callMaker(context, f as Value, { caller: 'index_of', ...ELEMENT });
   const [start] = clamp(items(a).length, from as Int, 0);
-  for (let i = start; i < items(a).length; i++) {
+  const end = items(a).length;
+  for (let i = start; i < end && i < items(a).length; i++) {
     const callback = call(copyValue(items(a)[i] as Value), NONE, i);
     const yes = (yield callback) === true;
     keep(a, i, callback);
@@ -238,7 +245,8 @@ function* findProcess(args: Value[], context: NativeContext): Process {
 function* findMapProcess([a, f, from = 0]: Value[], context: NativeContext): Process {
   const call = callMaker(context, f as Value, { caller: 'find_map', ...ELEMENT });
   const [start] = clamp(items(a).length, from as Int, 0);
-  for (let i = start; i < items(a).length; i++) {
+  const end = items(a).length;
+  for (let i = start; i < end && i < items(a).length; i++) {
     const callback = call(copyValue(items(a)[i] as Value), NONE, i);
     const value = yield callback;
     keep(a, i, callback);
@@ -250,7 +258,8 @@ function* findMapProcess([a, f, from = 0]: Value[], context: NativeContext): Pro
 function testProcess(caller: string, stopOn: boolean) {
   return function* ([a, f]: Value[], context: NativeContext): Process {
     const call = callMaker(context, f as Value, { caller, ...ELEMENT });
-    for (let i = 0; i < items(a).length; i++) {
+    const end = items(a).length;
+    for (let i = 0; i < end && i < items(a).length; i++) {
       const callback = call(copyValue(items(a)[i] as Value), NONE, i);
       const yes = (yield callback) === true;
       keep(a, i, callback);
@@ -267,6 +276,7 @@ function reduceProcess(caller: string, backwards: boolean) {
     let result: Value = initial;
     for (let n = 0; n < length; n++) {
       const i = backwards ? length - 1 - n : n;
+      if (i >= items(a).length) continue;
       const callback = call(copyValue(items(a)[i] as Value), [result], i);
       result = yield callback;
       keep(a, i, callback);

@@ -124,3 +124,11 @@ test('limits - no clock, no timestamp', () => {
 test('limits - eval can be switched off', () => {
   assert.equal(run('eval("1")', { allowEval: false }), 'ErrorParsing BadInput');
 });
+
+test('limits - a callback that lengthens its array by name does not run for ever', () => {
+  const grow = (name: string): string =>
+    `let a = [1, 2]; a.${name}(|v| { a.push(v); () }); a.len()`;
+  for (const name of ['map', 'filter', 'find', 'find_map', 'some']) {
+    assert.equal(run(grow(name)), 'ok i64', name);
+  }
+});
