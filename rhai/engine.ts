@@ -246,10 +246,10 @@ export class Engine implements EngineSide {
     return compileScript(script, settings, this.natives, { parent, mode: 'eval' });
   }
 
-  compileModule(source: string, path: string): FnProto {
+  compileModule(source: string, path: string, debug: boolean): FnProto {
     const script = parseScript(source, this.settings, null);
     optimise(script, this.settings, null);
-    return compileScript(script, this.settings, this.natives, { path });
+    return compileScript(script, this.settings, this.natives, { path, debug });
   }
 
   /** The imports of a source whose paths are written out, in its order. Throws as `compile` does. */
@@ -264,7 +264,7 @@ export class Engine implements EngineSide {
   /** Throws what a module of this source would fail with before it runs. */
   checkModule(source: string, path: string): void {
     try {
-      this.compileModule(source, path);
+      this.compileModule(source, path, false);
     } catch (thrown) {
       throw asError(thrown);
     }

@@ -139,7 +139,7 @@ function importModule(m: MachineState, frame: Frame, pc: number): number {
   if (source === undefined) throw new RhaiError('ErrorModuleNotFound', { name: path });
   let proto: FnProto;
   try {
-    proto = m.engine.compileModule(source, path);
+    proto = m.engine.compileModule(source, path, (frame.proto as FnProto).statements.length > 0);
   } catch (error) {
     if (!(error instanceof RhaiError)) throw error;
     throw new RhaiError('ErrorInModule', { name: path, inner: error }, m.position);
@@ -225,8 +225,10 @@ function step(m: MachineState, frame: Frame, pc: number): number {
     return pc + 1;
   }
   const { statements } = frame.proto as FnProto;
-  const at = statements.indexOf(pc);
-  const line = at >= 0 ? (statements[at + 1] as number) : 0;
+  // Pairs of position and line: a line may be the same number as a position.
+  let at = 0;
+  while (at < statements.length && statements[at] !== pc) at += 2;
+  const line = statements[at + 1] ?? 0;
   const reason = m.hook(line, m.depth);
   if (reason === null) return pc + 1;
   m.steppedAt = pc * 4096 + m.depth;

@@ -116,7 +116,8 @@ export interface EngineSide {
     names: Iterable<string>,
     functions: boolean,
   ): FnProto;
-  compileModule(source: string, path: string): FnProto;
+  /** `debug`: with stop points, as the script that imports it. */
+  compileModule(source: string, path: string, debug: boolean): FnProto;
   parseJson(text: string, hasNull: boolean): Value;
 }
 
