@@ -5,7 +5,7 @@
  * copies of what the bucket stored (bus/streams.ts). Those may be lost, so the list is what makes it right.
  * Invariants:
  *   O1 a delta that came while a list was under way is newer than the list;
- *   O2 an older record of a node never replaces a newer one;
+ *   O2 a late record of a node does not replace a newer one, and no clock keeps newer ones out for long;
  *   O3 the loop of lists never ends because one failed.
  * It decides nothing about liveness: that is the roster's alone.
  */
@@ -22,6 +22,8 @@ import type { RosterListener } from './watch.ts';
 
 const DELTAS = bucketCopies(ROSTER_BUCKET);
 const RETRY = { firstMs: 500, maxMs: 15_000 };
+/** Beats are stored every 10 s at the latest, so an older record comes no later than this. */
+const DELAY_MAX_MS = 20_000;
 const REFRESH = { firstMs: 600_000, maxMs: 600_000 };
 
 export type RosterView = {
@@ -162,8 +164,10 @@ class View {
   }
 }
 
+/** By when it was heard. A clock that was set back, or another one, is no age: that much is no delay. */
 function isOlder(node: RosterNode, than: RosterNode): boolean {
-  return node.beat_ms < than.beat_ms || node.since_ms < than.since_ms;
+  const behindMs = than.beat_ms - node.beat_ms;
+  return behindMs > 0 && behindMs < DELAY_MAX_MS;
 }
 
 const LOAD_FIELDS = new Set(['beat_ms', 'load1', 'flows', 'runners']);

@@ -5,7 +5,9 @@ import fc from 'fast-check';
 import { listNodes, startRosterView } from '../../actors/roster/view.ts';
 import { startRoster } from '../../actors/roster/roster.ts';
 import { Watch, type RosterChange } from '../../actors/roster/watch.ts';
+import type { Incoming } from '../../bus/bus.ts';
 import { newIdentity, type Identity } from '../../bus/identity.ts';
+import { bucketCopies } from '../../bus/streams.ts';
 import { DEAD_MS, SUSPECT_MS, type NodeBeat, type RosterNode } from '../../schemas/node.ts';
 import { MemoryBus, MemoryNet } from './memory-bus.ts';
 import { startTestLedger } from './test-ledger.ts';
@@ -394,6 +396,45 @@ test('a node follows the roster from afar, through lost deltas and a list that f
   view.stop();
   await roster.stop();
   ledger.stop();
+});
+
+test('a node takes what a roster with another clock says: it is newer, whatever its times', async () => {
+  const { net, ledger, roster } = await startRig();
+  const node = newIdentity();
+  await ledger.register(node, 'node');
+  send(net, node, 1);
+  await settle();
+  const [known] = roster.nodes();
+  assert.ok(known);
+  await roster.stop();
+  ledger.stop();
+  // Told by a control plane whose clock was ahead; the one that follows it has the right time.
+  const ahead = known.beat_ms + 40_000;
+  const dead = { ...known, liveness: 'dead', beat_ms: ahead, since_ms: ahead + 8000 } as const;
+  let tell: (message: Incoming) => void = () => undefined;
+  const view = startRosterView({
+    bus: {
+      request: () => Promise.resolve({ ok: { nodes: [dead], next: null } }),
+      subscribe: (_, onMessage) => {
+        tell = onMessage;
+        return { stop: () => undefined };
+      },
+      link: {
+        state: () => ({ up: true, sinceMs: 0 }),
+        onChange: () => ({ stop: () => undefined }),
+      },
+    },
+  });
+  await view.ready;
+  const delta = (record: RosterNode): void => {
+    const subject = `${bucketCopies('roster').slice(0, -1)}${record.address}`;
+    tell({ subject, data: Buffer.from(JSON.stringify(record)), caller: undefined });
+  };
+  delta({ ...dead, liveness: 'live', beat_ms: ahead - 500 });
+  assert.equal(view.nodes()[0]?.liveness, 'dead', 'a late delta');
+  delta({ ...known, liveness: 'live', inc: 'inc000000002' });
+  assert.equal(view.nodes()[0]?.liveness, 'live', 'a roster with the right time');
+  view.stop();
 });
 
 test('ten thousand nodes: linear, in pages, in less than half a core', async () => {
