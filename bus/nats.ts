@@ -33,6 +33,7 @@ import { callApi, HEADER, isNobodyThere, readBatch, request, type Stored } from 
 import { consumeQueue, publishQueued } from './jobs.ts';
 import { openKv } from './kv.ts';
 import { makeFlowLog } from './log.ts';
+import { type QueueWatchOptions, watchQueues } from './queue-watch.ts';
 import { readOutput, type OutputQuery, type OutputReader } from './output.ts';
 import { streamTails, type StreamTails } from './stream-tails.ts';
 import { ensureBus, ensureContext, ensurePrivate, ensureUserBucket, isPrivate } from './streams.ts';
@@ -66,9 +67,13 @@ export type BusAdmin = {
   queue(spec: QueueSpec & { makeStream?: string | null }): Promise<void>;
   /** For the ledger: a page of a flow's log, for who may not read the stream. */
   readLog(request: ReadRequest): Promise<LogPage>;
+  /** Sees to it that the consumers of the work queues deliver; see bus/queue-watch.ts. */
+  watchQueues(options: QueuesWatched): { stop: () => void };
   /** The ends of the streams that carry truth, of both accounts. */
   tails(): StreamTails;
 };
+
+type QueuesWatched = Omit<QueueWatchOptions, 'nats' | 'link'>;
 
 export type NatsBus = Bus & {
   /** What the jobs of a flow print. Reads with a consumer of the ledger, so not for the control plane. */
@@ -442,6 +447,7 @@ function makeAdmin({ kind, main, ledger, durability = 'fsync' }: Parts): BusAdmi
       await makeQueueConsumer(nats, spec);
     },
     readLog: (request) => readLogPage(control(), request),
+    watchQueues: (options) => watchQueues({ nats: control(), link: main.link, ...options }),
     tails: () => streamTails(control(), ledger?.nats),
   };
 }

@@ -73,6 +73,8 @@ export async function startControlPlane(options: ControlPlaneOptions): Promise<C
     const marks = await openWatermarks({ ...options, tails: bus.admin.tails(), link: bus.link });
     undo.push(() => marks.stop());
     await bus.admin.ensureBus();
+    const queues = bus.admin.watchQueues({ alarm: options.alarm });
+    undo.push(() => queues.stop());
     await startActors(options, bus, issuer, undo);
     await announce(dataDir, server, joinCreds, issuer.account);
     undo.push(() => removeBusFile(dataDir));
