@@ -37,6 +37,11 @@ const AREAS: Record<string, Area> = {
     env: (seed) => ({ SIMULATE_SEEDS: '2000', SIMULATE_FROM: String(seed * 1_000_000) }),
     seeds: 1,
   },
+  reconnects: {
+    files: ['test/bus/reconnects.test.ts'],
+    env: () => ({ HEROBUS_RECONNECTS: '100' }),
+    seeds: 1,
+  },
   fold: {
     files: ['test/actors/flow/fold.test.ts'],
     env: () => ({ FOLD_RUNS: '20000' }),
