@@ -55,6 +55,8 @@ export type ScriptHostDeps = {
   tell: (event: ScriptHostEvent) => void;
   /** What was folded is not what the log holds: this host has ended, another one is to fold it anew. */
   startAnew: (why: string) => void;
+  /** What the watchdog mended. */
+  alarm: (message: string) => void;
 };
 
 /** Faults of the flow itself, whoever drives it and however often. */
@@ -165,7 +167,13 @@ export class ScriptHost {
     if (performance.now() - this.#movedMs < STILL_MS) return;
     this.#movedMs = performance.now();
     this.#follower.poke();
-    this.#outbox.again([...this.#unclaimed()]);
+    const lost = [...this.#unclaimed()];
+    this.#outbox.again(lost);
+    if (lost.length > 0) {
+      const packs = `${lost.slice(0, 3).join(', ')}${lost.length > 3 ? ', …' : ''}`;
+      const why = `${lost.length} queued beside idle runners (${packs})`;
+      this.#deps.alarm(`flow ${this.ref.flow}: packs sent again: ${why}`);
+    }
     // A quota that was raised is no entry of its log.
     if (this.#step?.state === 'held') {
       this.#readQuotas().then(

@@ -262,6 +262,7 @@ class Supervisor implements RunningSupervisor {
         this.#hosted.get(ref.flow)?.actor.send(event);
         if (UP.has(event.type)) this.#gate.isUp(ref);
       },
+      alarm: this.#options.alarm,
       startAnew: (why) => {
         this.#options.alarm(`flow ${ref.flow}: ${why}`);
         this.#hosted.get(ref.flow)?.actor.send({ type: 'MOVED' });
