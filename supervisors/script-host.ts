@@ -277,7 +277,7 @@ export class ScriptHost {
       roster: nodes(),
       load,
       nowMs: bus.now(),
-      isLost: (pack) => isClaimLost(pack, nodeView(pack.node)),
+      isLost: (pack) => isClaimLost(pack, nodeView(pack.node), bus.now()),
       spawnTo: this.#spawnTo(),
       spawnStep: Math.max(1, Math.min(SPAWN_STEP, (this.#quotas.open_jobs ?? SPAWN_STEP) >> 2)),
       step: this.#step,

@@ -214,6 +214,7 @@ class Coord {
       } else if (entry.lane === 'main' && entry.kind !== 'end') this.#refreshSoon(ref);
       return;
     }
+    if (isBeyond(known.track, entry)) return this.#refreshSoon(ref);
     this.#take(ref, track(known.track, entry, this.#authority));
   }
 
@@ -349,6 +350,17 @@ class Coord {
       if (node.liveness === 'live') actor.send({ type: 'ROSTER_CHANGED' });
     }
   }
+}
+
+/**
+ * The fence lets no decision of another term in, and hardly a cancel before the first: an assignment between
+ * was not heard of. A cancelled flow that is taken for one without an assignee would never be woken.
+ */
+function isBeyond({ term, mainSeq }: Track, entry: Entry): boolean {
+  if (entry.lane !== 'main' || entry.seq <= mainSeq) return false;
+  if (entry.kind === 'cancel') return term === null;
+  const { term: its } = (entry.body ?? {}) as { term?: unknown };
+  return its !== undefined && its !== term?.seq;
 }
 
 /** Two tracks up to the same decision differ only where one was made without a decision before it. */

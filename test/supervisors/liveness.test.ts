@@ -37,24 +37,36 @@ const view = (incs: string[], atMs: number, more: Partial<NodeView> = {}): NodeV
   ...more,
 });
 
+const isLost = (inc: string, node: NodeView, nowMs = CLAIMED_MS + 60_000): boolean =>
+  isClaimLost(pack(inc), node, nowMs);
+
 test('liveness - a later incarnation seen after the claim means that it is lost, at once', () => {
-  assert.equal(isClaimLost(pack('b'), view(['c'], CLAIMED_MS + 1)), true);
+  assert.equal(isLost('b', view(['c'], CLAIMED_MS + 1)), true);
 });
 
 test('liveness - what was seen before the claim says nothing, however incarnations sort', () => {
-  assert.equal(isClaimLost(pack('b'), view(['c'], CLAIMED_MS - 1)), false);
+  assert.equal(isLost('b', view(['c'], CLAIMED_MS - 1)), false);
 });
 
 test('liveness - the claimer that is known holds its claim', () => {
-  assert.equal(isClaimLost(pack('b'), view(['b'], CLAIMED_MS + 60_000)), false);
+  assert.equal(isLost('b', view(['b'], CLAIMED_MS + 60_000)), false);
 });
 
 test('liveness - silence counts after a lease and a second, and only where somebody listened', () => {
   const late = CLAIMED_MS + LOST_AFTER_MS + 1;
-  assert.equal(isClaimLost(pack('b'), view([], late - 1)), false);
-  assert.equal(isClaimLost(pack('b'), view([], late)), true);
-  assert.equal(isClaimLost(pack('b'), view(['a'], late)), true, 'an earlier one is no proof of it');
-  assert.equal(isClaimLost(pack('b'), view([], late, { asOfMs: 0 })), false);
+  assert.equal(isLost('b', view([], late - 1)), false);
+  assert.equal(isLost('b', view([], late)), true);
+  assert.equal(isLost('b', view(['a'], late)), true, 'an earlier one is no proof of it');
+  assert.equal(isLost('b', view([], late, { asOfMs: 0 })), false);
+});
+
+test('liveness - a death or a goodbye from before the claim is no word about it', () => {
+  const dead = view(['b'], CLAIMED_MS - 9000, { liveness: 'dead' });
+  assert.equal(isLost('b', dead, CLAIMED_MS + LOST_AFTER_MS), false, 'it claims, so it lives');
+  assert.equal(isLost('b', dead, CLAIMED_MS + LOST_AFTER_MS + 1), true);
+  const stopped = (atMs: number) => view(['b'], atMs, { state: 'stopped' });
+  assert.equal(isLost('b', stopped(CLAIMED_MS - 1), CLAIMED_MS + 10), false);
+  assert.equal(isLost('b', stopped(CLAIMED_MS + 1), CLAIMED_MS + 10), true, 'at once');
 });
 
 test('liveness - a runner that is gone does not come back by a beat that was held up', () => {
