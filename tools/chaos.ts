@@ -51,7 +51,9 @@ async function chaos(folder: string, daemons: Daemon[], options: Options): Promi
     const traces = join(folder, 'traces');
     await mkdir(traces);
     const load = new Load({ bus, identity, random: drawn, traces });
-    const faults = await underLoad(load, () => inflict(cluster, faulty, kills, say));
+    const faults = await underLoad(load, () =>
+      inflict(cluster, faulty, kills, say, () => load.entries),
+    );
     say(`draining: ${load.flows.length} flows were published`);
     await load.drain(DRAIN_WITHIN_MS);
     const evidence = await evidenceOf(cluster, bus, load);

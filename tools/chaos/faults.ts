@@ -20,6 +20,7 @@ const DRAWN: readonly Role[] = [
   'runner',
   'runner',
 ];
+const HOLDS_UP_ALL: ReadonlySet<Role> = new Set(['nats-server', 'control plane']);
 /** Between two kills: sometimes before what was killed runs again, sometimes well into the work. */
 const BETWEEN_MS = { burst: [0, 150], usual: [150, 2200] } as const;
 const BURST = 0.2;
@@ -28,6 +29,13 @@ const PAUSE_MS = { short: [50, 2500], long: [5000, 10_000] } as const;
 const LONG = 0.35;
 /** How often a kill comes with a pause. */
 const PAUSE = 0.25;
+/**
+ * What holds up everything is mostly let come to work again before the next kill of it, or a slow machine
+ * would only ever see it start; and now and then it is hit while it recovers.
+ */
+const WHILE_RECOVERING = 0.25;
+const ENTRIES_MIN = 60;
+const AT_WORK_WITHIN_MS = 20_000;
 /** How long a process of a drawn role is waited for, when none runs. */
 const VICTIM_WITHIN_MS = 10_000;
 const LOOK_MS = 20;
@@ -40,29 +48,40 @@ export async function inflict(
   random: Random,
   count: number,
   tell: Told,
+  /** Entries that were written to logs so far. */
+  entries: () => number,
 ): Promise<Faults> {
   const faults: Faults = { kills: none(), pauses: none() };
   const moments = random.fork();
   const pauses = new Pauses(cluster, random.fork(), faults, tell);
+  let struckAt = entries();
   try {
     for (let kill = 0; kill < count; ) {
       const [min, max] = moments.chance(BURST) ? BETWEEN_MS.burst : BETWEEN_MS.usual;
       const role = moments.pick(DRAWN);
       const which = moments.float();
       const withPause = moments.chance(PAUSE);
+      const recovered = !moments.chance(WHILE_RECOVERING);
       await delay(moments.between(min, max));
+      if (recovered && HOLDS_UP_ALL.has(role)) await atWork(() => entries() - struckAt);
       if (withPause) pauses.begin();
       const victim = await victimOf(cluster, role, which);
       if (victim === undefined) continue;
       victim.kill();
       kill += 1;
       faults.kills[role] += 1;
+      if (HOLDS_UP_ALL.has(role)) struckAt = entries();
       tell(`kill ${kill}: ${victim.name}`);
     }
   } finally {
     await pauses.end();
   }
   return faults;
+}
+
+async function atWork(written: () => number): Promise<void> {
+  const untilMs = performance.now() + AT_WORK_WITHIN_MS;
+  while (written() < ENTRIES_MIN && performance.now() < untilMs) await delay(LOOK_MS);
 }
 
 async function victimOf(cluster: Cluster, role: Role, which: number): Promise<Victim | undefined> {

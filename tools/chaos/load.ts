@@ -43,6 +43,8 @@ const GRANTS = ['process', 'kv:read', 'kv:write', 'noop'];
 
 export class Load {
   readonly flows: Submitted[] = [];
+  /** Entries of logs seen so far: while there are none, there is no load to hit. */
+  entries = 0;
   readonly #options: LoadOptions;
   readonly #open = new Map<string, Submitted>();
   readonly #changed = new EventTarget();
@@ -55,6 +57,9 @@ export class Load {
     const ends = subjects.stored({ context: CONTEXT, flow: '*' }).replace(/>$/, 'main.*.end');
     options.bus.subscribe(ends, ({ subject }) => {
       this.#ended(parseFlowSubject(subject)?.flow ?? '');
+    });
+    options.bus.subscribe(subjects.stored({ context: CONTEXT, flow: '*' }), () => {
+      this.entries += 1;
     });
     this.#looking = this.#look();
   }
