@@ -16,7 +16,7 @@ import { ensureError } from '../schemas/errors.ts';
 import type { Link } from './bus.ts';
 import { ackWaitMs, makeQueueConsumer } from './consumers.ts';
 import { callApi } from './jetstream.ts';
-import { streams, subjects } from './subjects.ts';
+import { subjects } from './subjects.ts';
 
 export type QueueWatchOptions = {
   nats: NatsConnection;
