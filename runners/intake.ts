@@ -5,7 +5,8 @@
  *   I2 two deliveries of one pack in one incarnation are one execution;
  *   I3 a message is kept waiting for a slot only briefly: a runner that stays full gives the queue back,
  *      and others of its node get the pack;
- *   I4 contexts take turns at the door, by the jobs they got (turns.ts).
+ *   I4 contexts take turns at the door, by the jobs they got (turns.ts);
+ *   I5 of the jobs that may be what kills runners one runs at a time, so that none is taken for another.
  */
 import { setImmediate as turnEnd, setTimeout as delay } from 'node:timers/promises';
 import { backoffMs } from '../actors/supervise.ts';
@@ -19,6 +20,8 @@ import { Turns } from './turns.ts';
 const FULL_PATIENCE_MS = 250;
 const RETRY = { firstMs: 100, maxMs: 5000 };
 const CLAIM_AGAIN_MS = 500;
+/** How soon a suspect is looked at again while another one runs. */
+const SUSPECT_AGAIN_MS = 500;
 /** Long enough for this runner's own pull to be gone, so that the pack goes to another one. */
 const TURNED_AWAY_MS = 50;
 const MESSAGES_MAX = 32;
@@ -26,7 +29,13 @@ const MESSAGES_MAX = 32;
 const REMEMBERED_MAX = 4096;
 
 /** `turned away`: nobody tried to claim it, there was no room. */
-type Claimed = 'claimed' | 'lost' | 'failed' | 'turned away';
+type Claimed = 'claimed' | 'lost' | 'failed' | 'turned away' | 'not now';
+
+const AGAIN_MS = {
+  failed: CLAIM_AGAIN_MS,
+  'turned away': TURNED_AWAY_MS,
+  'not now': SUSPECT_AGAIN_MS,
+} as const;
 
 export type IntakeStats = { packs: number; garbage: number; misplaced: number; duplicates: number };
 
@@ -46,6 +55,8 @@ export class Intake {
   /** Packs at the door; each is told how many slots it got. */
   readonly #turns = new Turns<{ jobs: number; enter: (slots: number) => void }>();
   #admitting = false;
+  /** One of the suspects is in hand. */
+  #suspected = false;
 
   constructor(desk: Desk) {
     this.#desk = desk;
@@ -143,10 +154,10 @@ export class Intake {
     const claim = known ?? this.#claim(pack);
     this.#known.set(key, claim);
     const claimed = await claim;
-    if (claimed === 'failed' || claimed === 'turned away') {
+    if (claimed !== 'claimed' && claimed !== 'lost') {
       // Not in the log: whoever gets it next may claim it.
       this.#known.delete(key);
-      message.nak(claimed === 'failed' ? CLAIM_AGAIN_MS : TURNED_AWAY_MS);
+      message.nak(AGAIN_MS[claimed]);
       return;
     }
     message.ack();
@@ -217,6 +228,18 @@ export class Intake {
   }
 
   async #claim(pack: Pack): Promise<Claimed> {
+    if (pack.suspect !== true) return this.#claimNow(pack);
+    if (this.#suspected) return 'not now';
+    this.#suspected = true;
+    const free = (): void => {
+      this.#suspected = false;
+    };
+    const claimed = await this.#claimNow(pack, free);
+    if (claimed !== 'claimed') free();
+    return claimed;
+  }
+
+  async #claimNow(pack: Pack, ended: () => void = () => undefined): Promise<Claimed> {
     const { send } = this.#desk;
     const taken = await this.#enter(pack.jobs.length, pack.context);
     if (taken === 0) return 'turned away';
@@ -232,7 +255,10 @@ export class Intake {
     }
     this.stats.packs++;
     send({ type: 'PACK_CLAIMED' });
-    void execution.run().finally(() => this.held.delete(execution.id));
+    void execution.run().finally(() => {
+      this.held.delete(execution.id);
+      ended();
+    });
     return 'claimed';
   }
 }

@@ -74,6 +74,8 @@ export const Pack = z.object({
   plan: z.int().min(1),
   node: Address,
   caller: z.string(),
+  /** Its job was lost before while its supervisor lived on: it may be what kills runners. */
+  suspect: z.boolean().optional(),
   jobs: z.array(PackedJob).min(1),
 });
 export type Pack = z.infer<typeof Pack>;

@@ -512,7 +512,9 @@ export class ScriptHost {
     if (jobs.length === 0) return undefined;
     const { context, flow } = this.ref;
     const caller = this.#admitted?.env.caller ?? '';
-    return { v: 1, context, flow, pack: id, plan: pack.planSeq, node: pack.node, caller, jobs };
+    const suspect = jobs.some(({ n }) => (this.#state.jobs[n]?.lost ?? 0) > 0);
+    const of = { context, flow, pack: id, plan: pack.planSeq, node: pack.node, caller };
+    return { v: 1, ...of, ...(suspect ? { suspect } : {}), jobs };
   }
 
   /** Appends one decision of this term and waits until it is folded. Losing the fence means: look again. */

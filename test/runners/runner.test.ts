@@ -622,6 +622,21 @@ test('runner - contexts take turns: one pack does not wait behind many of anothe
   }
 });
 
+test('runner - of jobs that may be what kills runners one runs at a time, and others beside it (I5)', async () => {
+  const { bus, hand, runner } = start({ slots: 4 });
+  bus.publishPack(pack([job(0)], 'p0', { suspect: true }));
+  bus.publishPack(pack([job(1)], 'p1', { suspect: true }));
+  bus.publishPack(pack([job(2)], 'p2'));
+  await until('two of them run', () => hand.running.length === 2);
+  assert.ok(hand.running.includes(2));
+  const first = hand.running.find((n) => n !== 2) ?? -1;
+  hand.release(first);
+  await until('the other suspect runs', () => hand.running.includes(1 - first), 5000);
+  hand.release(1 - first);
+  hand.release(2);
+  await runner.stop();
+});
+
 test('runner - drain: no new packs, what runs ends and is reported, what has not begun is left', async () => {
   const { bus, runner, hand } = start({ slots: 1 });
   bus.publishPack(pack([job(0), job(1)]));

@@ -200,6 +200,8 @@ async function startRunnerChildren(
   const supervision = new Supervision(children, {
     strategy: 'one_for_one',
     ...RUNNER_RESTARTS,
+    // Each may be killed by what it runs, and by that alone no node ends.
+    intensity: RUNNER_RESTARTS.intensity * children.length,
     onRestart: (id, reason, waitMs) =>
       alarm(`runner ${id} ended (${reason}); started again in ${waitMs} ms`),
     onEscalate: (id, reason) => {
