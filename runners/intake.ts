@@ -14,6 +14,7 @@ import { type Consumption, FenceLost, type QueueMessage } from '../bus/bus.ts';
 import { subjects } from '../bus/subjects.ts';
 import { Pack } from '../schemas/job.ts';
 import { readJson } from '../schemas/json.ts';
+import type { Refused } from '../schemas/node.ts';
 import { type Desk, PackExecution } from './execution.ts';
 import { Turns } from './turns.ts';
 
@@ -41,6 +42,7 @@ export type IntakeStats = { packs: number; garbage: number; misplaced: number; d
 
 export class Intake {
   readonly stats: IntakeStats = { packs: 0, garbage: 0, misplaced: 0, duplicates: 0 };
+  #lastRefused = '';
   readonly held = new Map<string, PackExecution>();
   readonly #desk: Desk;
   readonly #known = new Map<string, Promise<Claimed>>();
@@ -66,6 +68,12 @@ export class Intake {
   serve(contexts: string[]): void {
     this.#wanted = new Set(contexts);
     void this.#adjust();
+  }
+
+  /** What a queue held that is no pack for this node: it never comes again, so it is told of. */
+  get refused(): Refused | undefined {
+    const count = this.stats.garbage + this.stats.misplaced;
+    return count === 0 ? undefined : { count, last: this.#lastRefused };
   }
 
   get serving(): string[] {
@@ -176,23 +184,23 @@ export class Intake {
     const { bus, work } = this.#desk;
     const { data: pack, error } = Pack.safeParse(readJson(message.data));
     if (pack === undefined) {
-      this.stats.garbage++;
-      message.term(`not a pack: ${error.issues[0]?.message ?? ''}`);
-      return undefined;
+      return this.#refuse('garbage', message, `not a pack: ${error.issues[0]?.message ?? ''}`);
     }
     if (new Set(pack.jobs.map(({ n }) => n)).size < pack.jobs.length) {
-      this.stats.garbage++;
-      message.term('not a pack: a job stands in it twice');
-      return undefined;
+      return this.#refuse('garbage', message, 'not a pack: a job stands in it twice');
     }
     // The writer of a message chooses its subject and its body; both must tell the same.
     const expected = subjects.jobs(pack.context, work.class, pack.node);
     if (message.subject !== expected || pack.context !== context || pack.node !== bus.address) {
-      this.stats.misplaced++;
-      message.term(`a pack for ${expected} on ${message.subject}`);
-      return undefined;
+      return this.#refuse('misplaced', message, `a pack for ${expected} on ${message.subject}`);
     }
     return pack;
+  }
+
+  #refuse(what: 'garbage' | 'misplaced', message: QueueMessage, why: string): undefined {
+    this.stats[what] += 1;
+    this.#lastRefused = `message ${message.seq} of ${message.subject}: ${why}`.slice(0, 300);
+    message.term(why);
   }
 
   /** Slots for a pack of this many jobs; 0 when it is turned away. */

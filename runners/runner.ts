@@ -115,6 +115,7 @@ export function startRunner(options: RunnerOptions): Runner {
       slots: slots.size,
       busy: slots.busy,
       contexts: intake.serving,
+      ...(intake.refused === undefined ? {} : { refused: intake.refused }),
     },
     packs: [...intake.held.keys()],
   });

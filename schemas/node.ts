@@ -11,6 +11,10 @@ export const LEASE_MS = 5000;
 export const SUSPECT_MS = 3500;
 export const DEAD_MS = LEASE_MS + 3000;
 
+/** Messages of its queues that could not be read, since it started: how many, and what was wrong with the last. */
+export const Refused = z.object({ count: z.int().min(1), last: z.string().max(300) });
+export type Refused = z.infer<typeof Refused>;
+
 export const RunnerReport = z.object({
   runner: z.string(),
   inc: Incarnation,
@@ -18,6 +22,7 @@ export const RunnerReport = z.object({
   slots: z.int(),
   busy: z.int(),
   contexts: z.array(z.string()).default([]),
+  refused: Refused.optional(),
 });
 export type RunnerReport = z.infer<typeof RunnerReport>;
 
@@ -34,6 +39,7 @@ export const NodeBeat = z.object({
   state: z.enum(['starting', 'ready', 'saturated', 'draining', 'stopped']),
   runners: z.array(RunnerReport),
   flows: z.int(),
+  refused: Refused.optional(),
   version: z.string(),
   cpus: z.int(),
   memory_mib: z.int(),
@@ -81,6 +87,7 @@ export const RosterNode = z.object({
   inc: Incarnation,
   runners: z.array(RunnerReport),
   flows: z.int(),
+  refused: Refused.optional(),
   version: z.string(),
   cpus: z.int(),
   memory_mib: z.int(),

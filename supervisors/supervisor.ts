@@ -17,7 +17,13 @@ import { ensureError, HeroError } from '../schemas/errors.ts';
 import { AssignWake } from '../schemas/flow.ts';
 import type { FlowRef } from '../schemas/ids.ts';
 import { readJson } from '../schemas/json.ts';
-import { BEAT_MS, type NodeBeat, type RosterNode, RunnerBeat } from '../schemas/node.ts';
+import {
+  BEAT_MS,
+  type NodeBeat,
+  type Refused,
+  type RosterNode,
+  RunnerBeat,
+} from '../schemas/node.ts';
 import { type Doze, Dormitory } from './dormitory.ts';
 import { JobBudget } from './job-budget.ts';
 import { LedgerView } from './ledger-view.ts';
@@ -102,6 +108,7 @@ class Supervisor implements RunningSupervisor {
   #assignments: Consumption | undefined;
   #finished: (() => void) | undefined;
   #seq = 0;
+  #unreadable: Refused | undefined;
   /** Rounds in which the ledger refused or was away, what it said last, and when it is asked again. */
   #refusals = 0;
   #refused = '';
@@ -226,7 +233,9 @@ class Supervisor implements RunningSupervisor {
   async #takeAssignment(message: QueueMessage): Promise<void> {
     const wake = AssignWake.safeParse(readJson(message.data));
     if (!wake.success) {
-      this.#options.alarm(`message ${message.seq} of its queue is no assignment and is dropped`);
+      const last = `message ${message.seq} of ${message.subject}: no assignment can be read in it`;
+      this.#options.alarm(`${last}; it is dropped`);
+      this.#unreadable = { count: (this.#unreadable?.count ?? 0) + 1, last };
       return message.term('no assignment can be read in it');
     }
     const { context, flow, term, fresh } = wake.data;
@@ -364,6 +373,7 @@ class Supervisor implements RunningSupervisor {
       state: this.#state() as NodeBeat['state'],
       runners: this.#registry.reports(),
       flows: this.#flows,
+      ...(this.#unreadable === undefined ? {} : { refused: this.#unreadable }),
       version,
       cpus: os.availableParallelism(),
       memory_mib: Math.round(os.totalmem() / 2 ** 20),

@@ -211,7 +211,7 @@ const isLeaving = ({ state }: NodeBeat) => state === 'draining' || state === 'st
 /** What a beat says of its node. */
 function described(beat: NodeBeat) {
   const { principal, name, groups, offers, state, inc, runners, flows, version } = beat;
-  const { cpus, memory_mib, load1 } = beat;
+  const { cpus, memory_mib, load1, refused } = beat;
   return {
     principal,
     name,
@@ -225,6 +225,7 @@ function described(beat: NodeBeat) {
     cpus,
     memory_mib,
     load1,
+    ...(refused === undefined ? {} : { refused }),
   };
 }
 

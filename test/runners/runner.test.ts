@@ -314,6 +314,11 @@ test('runner - garbage and misplaced packs end for good, with a count', async ()
   await until('all ended', () => bus.delivered.every(({ fate }) => fate === 'term'));
   const { garbage, misplaced } = runner.stats();
   assert.deepEqual({ garbage, misplaced }, { garbage: 3, misplaced: 2 });
+  await until('its beat tells', () => bus.beats.at(-1)?.report.refused?.count === 5, 5000);
+  assert.match(
+    bus.beats.at(-1)?.report.refused?.last ?? '',
+    /of hb\.jobs\.acme\.process\..*: a pack/,
+  );
   assert.equal(hand.runs.length, 0);
 });
 

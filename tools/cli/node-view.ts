@@ -36,10 +36,17 @@ function seenLines(node: RosterNode, ordered: string | null): string[] {
     told('runners', first ?? '-'),
     ...more.map((runner) => told('', runner)),
     told('flows', String(node.flows)),
+    ...refusedLines(node),
     told('machine', machineText(node)),
     told('version', node.version),
   ];
 }
+
+/** What could not be read and is not tried again: counted since each of them started. */
+const refusedLines = ({ refused, runners }: RosterNode): string[] =>
+  [refused, ...runners.map((runner) => runner.refused)].flatMap((each) =>
+    each === undefined ? [] : [told('refused', `${each.count} messages; the last: ${each.last}`)],
+  );
 
 const runnerText = ({ runner, busy, slots, contexts }: RunnerReport): string =>
   `${runner}: ${busy} of ${slots} slots busy, for ${contexts.join(', ') || 'every context'}`;
