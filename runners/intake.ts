@@ -70,14 +70,11 @@ export class Intake {
     void this.#adjust();
   }
 
-  /** What a queue held that is no pack for this node: it never comes again, so it is told of. */
-  get refused(): Refused | undefined {
+  /** What it serves; and what a queue held that is no pack for this node: it never comes again. */
+  get report(): { contexts: string[]; refused?: Refused } {
+    const contexts = [...this.#wanted].sort();
     const count = this.stats.garbage + this.stats.misplaced;
-    return count === 0 ? undefined : { count, last: this.#lastRefused };
-  }
-
-  get serving(): string[] {
-    return [...this.#wanted].sort();
+    return count === 0 ? { contexts } : { contexts, refused: { count, last: this.#lastRefused } };
   }
 
   /** To be told of every change in the number of free slots. */

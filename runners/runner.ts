@@ -114,8 +114,7 @@ export function startRunner(options: RunnerOptions): Runner {
       class: work.class,
       slots: slots.size,
       busy: slots.busy,
-      contexts: intake.serving,
-      ...(intake.refused === undefined ? {} : { refused: intake.refused }),
+      ...intake.report,
     },
     packs: [...intake.held.keys()],
   });
