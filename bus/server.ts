@@ -12,7 +12,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { glob, mkdir, readFile, rm } from 'node:fs/promises';
+import { glob, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -41,7 +41,8 @@ export type EmbeddedServer = {
   stop(): Promise<void>;
 };
 
-const READY_TIMEOUT_MS = 60_000;
+/** Before it is ready a server reads all that it stores: 2 to 3 s for each GB where the disk is no hindrance. */
+const READY_TIMEOUT_MS = { least: 60_000, aGigabyte: 60_000 };
 const READY_POLL_MS = 10;
 const STOP_DEADLINE_MS = 10_000;
 const RESTART = { firstMs: 100, capMs: 5_000 };
@@ -214,8 +215,18 @@ function signal(pid: number, name: NodeJS.Signals): void {
  */
 async function forgetStates({ dir }: ServerPaths): Promise<void> {
   const streams = ['HB_FLOW', 'HB_DEPLOY', 'KV_*'];
-  const states = streams.map((name) => `jetstream/jetstream/*/streams/${name}/msgs/index.db`);
+  const states = streams.map((name) => inStore(`${name}/msgs/index.db`));
   for await (const state of glob(states, { cwd: dir })) await rm(join(dir, state));
+}
+
+const inStore = (path: string): string => `jetstream/jetstream/*/streams/${path}`;
+
+async function readyWithinMs({ dir }: ServerPaths): Promise<number> {
+  let bytes = 0;
+  for await (const block of glob(inStore('*/msgs/*.blk'), { cwd: dir })) {
+    bytes += (await stat(join(dir, block))).size;
+  }
+  return READY_TIMEOUT_MS.least + Math.round((bytes / 1e9) * READY_TIMEOUT_MS.aGigabyte);
 }
 
 async function launch(
@@ -228,13 +239,14 @@ async function launch(
   await rm(paths.ports, { recursive: true, force: true });
   await mkdir(paths.ports, { recursive: true, mode: 0o700 });
   await forgetStates(paths);
+  const withinMs = await readyWithinMs(paths);
   await writeAtomic(paths.config, serverConfig(options, port), 0o600);
   const args = ['-c', paths.config, '--ports_file_dir', paths.ports];
   const { child, errors } = await spawnBound(binary.file, args);
   try {
     const pid = child.pid;
     if (pid === undefined) throw new HeroError('unreachable', 'the server could not be started');
-    return { child, pid, port: await readyPort(child, pid, paths, errors) };
+    return { child, pid, port: await readyPort(child, pid, paths, errors, withinMs) };
   } catch (error) {
     await endChild(child);
     throw error;
@@ -287,9 +299,10 @@ async function readyPort(
   pid: number,
   paths: ServerPaths,
   errors: () => string,
+  withinMs: number,
 ): Promise<number> {
   const file = join(paths.ports, `nats-server_${pid}.ports`);
-  const deadline = performance.now() + READY_TIMEOUT_MS;
+  const deadline = performance.now() + withinMs;
   while (performance.now() < deadline) {
     if (hasExited(child)) {
       const why = await lastWords(child, paths, errors);
@@ -299,13 +312,10 @@ async function readyPort(
     if (port !== undefined) return port;
     await sleep(READY_POLL_MS);
   }
-  throw new HeroError(
-    'unreachable',
-    `nats-server was not ready within ${READY_TIMEOUT_MS / 1000} s`,
-    {
-      fix: `See ${paths.log}.`,
-    },
-  );
+  const seconds = Math.round(withinMs / 1000);
+  throw new HeroError('unreachable', `nats-server was not ready within ${seconds} s`, {
+    fix: `See ${paths.log}.`,
+  });
 }
 
 /** The file may be seen half written. */
