@@ -13,20 +13,25 @@
  *    Where nothing followed it and nobody was running who could have purged it, the stream lost its end.
  * W4 A server tells of damage it found only until it ends. So the mark keeps that a queue's message was lost,
  *    until the message is back or the loss is accepted.
+ * W5 A loss is recorded before a mark gives way to it.
  */
 import { join } from 'node:path';
 import { type Watermark, WatermarkFile } from '../schemas/config.ts';
 import { ensureError, HeroError } from '../schemas/errors.ts';
 import { readIfThere, writeAtomic } from './atomic-file.ts';
 import type { Link } from './bus.ts';
+import type { Identity } from './identity.ts';
 import { NOTHING, type StreamTails, type Tail } from './stream-tails.ts';
 import { isUserStream } from './streams.ts';
+import { type Loss, recordLosses } from './watermark-losses.ts';
 
 export type WatermarkOptions = {
   dataDir: string;
   tails: StreamTails;
   link: Link;
-  /** Go on with streams that went back, and tell what was accepted. */
+  /** Who accepts: signs what is recorded. */
+  identity: Identity;
+  /** Go on with streams that went back; what is lost is recorded (bus/watermark-losses.ts) and told. */
   acceptLoss: boolean;
   alarm: (message: string) => void;
   /** A stream went back while this process ran; called once, and no mark moves any more. */
@@ -121,7 +126,7 @@ const goneFault = (stream: string, { seq, at }: Watermark): string =>
  * Throws `log_regressed` when a stream went back, before anything was changed.
  */
 export async function openWatermarks(options: WatermarkOptions): Promise<WatermarkKeeper> {
-  const { dataDir, tails, acceptLoss, alarm } = options;
+  const { dataDir, tails, acceptLoss } = options;
   const before = await readMarks(options);
   const fresh = (mark: Watermark | undefined): Known => ({ mark, state: undefined });
   const ends = await endsOf(tails, before.keys(), true);
@@ -131,7 +136,7 @@ export async function openWatermarks(options: WatermarkOptions): Promise<Waterma
     await keepLosses(dataDir, before, looks);
     throw regressed(dataDir, faults.join('; '));
   }
-  for (const fault of faults) alarm(`accepted with --accept-loss: ${fault}`);
+  await accept(options, lossesIn(ends, looks));
   for (const end of ends) {
     if (looks.get(end[0])?.fault === undefined) continue;
     looks.set(end[0], await look(tails, end, fresh(undefined), true));
@@ -139,6 +144,20 @@ export async function openWatermarks(options: WatermarkOptions): Promise<Waterma
   const marks = marksOf(looks);
   if (hasMoved(before, marks)) await writeMarks(dataDir, marks);
   return keep(options, looks, marks);
+}
+
+/** Where a stream ends as it did, it is not known how many messages before its end are gone too. */
+function lossesIn(ends: ReadonlyMap<string, Tail>, looks: ReadonlyMap<string, Look>): Loss[] {
+  return [...looks].flatMap(([stream, { mark, fault }]) => {
+    if (mark === undefined || fault === undefined) return [];
+    const { last } = ends.get(stream) ?? NOTHING;
+    return [{ stream, from: last < mark.seq ? last + 1 : null, to: mark.seq, what: fault }];
+  });
+}
+
+async function accept(options: WatermarkOptions, losses: readonly Loss[]): Promise<void> {
+  await recordLosses(options.dataDir, options.identity, losses);
+  for (const { what } of losses) options.alarm(`accepted with --accept-loss: ${what}`);
 }
 
 /** How the streams end now. A user's bucket that was marked and is not there any more ends at nothing. */
@@ -285,7 +304,8 @@ function regressed(dataDir: string, what: string, cause?: unknown): HeroError {
 }
 
 /** No file: a new folder, or one of a version that kept none; what the streams hold is then what counts. */
-async function readMarks({ dataDir, acceptLoss, alarm }: WatermarkOptions): Promise<Marks> {
+async function readMarks(options: WatermarkOptions): Promise<Marks> {
+  const { dataDir, acceptLoss } = options;
   const path = watermarkPath(dataDir);
   const text = await readIfThere(path);
   if (text === undefined) return new Map();
@@ -294,7 +314,7 @@ async function readMarks({ dataDir, acceptLoss, alarm }: WatermarkOptions): Prom
   } catch (cause) {
     const what = `${path} is damaged, so that nobody can say whether a stream went back`;
     if (!acceptLoss) throw regressed(dataDir, what, cause);
-    alarm(`accepted with --accept-loss: ${what}`);
+    await accept(options, [{ stream: null, from: null, to: null, what }]);
     return new Map();
   }
 }

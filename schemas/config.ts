@@ -1,5 +1,6 @@
 /** Files a person may look at: the home's config, the data folder's `bus.json`, and `up`'s options. */
 import { z } from 'zod';
+import { Principal } from './ids.ts';
 import { JobKind } from './job.ts';
 
 /** `<home>/config.json`. */
@@ -44,6 +45,23 @@ export const WatermarkFile = z.object({
   streams: z.record(z.string(), Watermark),
 });
 export type WatermarkFile = z.infer<typeof WatermarkFile>;
+
+export const LOSS_PAYLOAD_TYPE = 'application/vnd.herobus.loss+json';
+
+/** A line of `<data>/losses.jsonl`, signed by `by` (bus/watermark-losses.ts). */
+export const AcceptedLoss = z.object({
+  v: z.literal(1),
+  /** Null: of all of them, since the marks could not be read. */
+  stream: z.string().nullable(),
+  /** The first sequence that is lost; null where nobody knows it. */
+  from: z.int().nullable(),
+  /** The last one that had been stored. */
+  to: z.int().nullable(),
+  what: z.string(),
+  at: z.iso.datetime(),
+  by: Principal,
+});
+export type AcceptedLoss = z.infer<typeof AcceptedLoss>;
 
 export const Durability = z.enum(['fsync', 'relaxed', 'replicated']);
 export type Durability = z.infer<typeof Durability>;

@@ -1,7 +1,8 @@
 /**
  * `npm run test:soak -- <area> [--seeds N]`: the counts that make a promise believable, too long for `npm test`.
  *
- * Each area runs its tests with larger counts and ends in one summary line with figures.
+ * Each area runs its tests with larger counts and ends in one summary line with figures. A count that is set in
+ * the environment (`POWER_CUTS=4`) is the one that is taken.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -52,7 +53,7 @@ const AREAS: Record<string, Area> = {
 async function run(area: Area, seed: number): Promise<{ passed: number; failed: number }> {
   const child = spawn(process.execPath, ['--test', ...area.files], {
     cwd: ROOT,
-    env: { ...process.env, ...area.env(seed) },
+    env: { ...area.env(seed), ...process.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   let output = '';

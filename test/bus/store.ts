@@ -66,6 +66,9 @@ export async function openStore(t: TestContext, dataDir: string): Promise<Store>
   return { server, bus, end };
 }
 
+/** Who accepts losses. */
+export const OWNER = newIdentity();
+
 export type Kept = { keeper: WatermarkKeeper; alarms: string[]; regressed: HeroError[] };
 
 export async function openMarks(
@@ -80,6 +83,7 @@ export async function openMarks(
     dataDir,
     tails: bus.admin.tails(),
     link: bus.link,
+    identity: OWNER,
     acceptLoss,
     alarm: (message) => alarms.push(message),
     onRegressed: (error) => regressed.push(error),

@@ -16,6 +16,7 @@ import { test, type TestContext } from 'node:test';
 import { callApi } from '../../bus/jetstream.ts';
 import { portHolder } from '../../bus/processes.ts';
 import { type WatermarkKeeper, watermarkPath } from '../../bus/watermark.ts';
+import { lossesPath, readLosses } from '../../bus/watermark-losses.ts';
 import { WatermarkFile } from '../../schemas/config.ts';
 import type { HeroError } from '../../schemas/errors.ts';
 import { bareEnvironment, runCli } from '../cli/cli.ts';
@@ -30,6 +31,7 @@ import {
   newestBlock,
   openMarks,
   openStore,
+  OWNER,
   type Store,
 } from './store.ts';
 
@@ -226,9 +228,18 @@ test('watermark - a loss that is accepted is told once, and marked as it is', as
     /^accepted with --accept-loss: HB_FLOW ends at sequence 19, and 20 /,
   );
   assert.equal((await marksIn(dataDir))['HB_FLOW']?.seq, 19);
+  const [loss, ...others] = await readLosses(dataDir);
+  assert.deepEqual([loss?.stream, loss?.from, loss?.to], ['HB_FLOW', 20, 20]);
+  assert.deepEqual([loss?.by, others], [OWNER.principal, []]);
   await keeper.stop();
   const again = await openMarks(t, store, dataDir);
   assert.deepEqual(again.alarms, []);
+  assert.equal((await readLosses(dataDir)).length, 1);
+  const record = await readFile(lossesPath(dataDir), 'utf8');
+  const payload = (said: string) => Buffer.from(said).toString('base64');
+  const changed = JSON.stringify({ ...JSON.parse(record), payload: payload('{}') });
+  await writeFile(lossesPath(dataDir), changed);
+  await assert.rejects(readLosses(dataDir), { code: 'bad_signature', message: /line 1 of / });
 });
 
 test('watermark - a damaged file of marks is no reason to go on', async (t) => {
@@ -239,6 +250,10 @@ test('watermark - a damaged file of marks is no reason to go on', async (t) => {
   const { alarms } = await openMarks(t, store, dataDir, true);
   assert.equal(alarms.length, 1);
   assert.equal((await marksIn(dataDir))['HB_FLOW']?.seq, 1);
+  assert.deepEqual(
+    (await readLosses(dataDir)).map(({ stream, to }) => [stream, to]),
+    [[null, null]],
+  );
 });
 
 test('watermark - marks follow by themselves, and rest while the streams do', async (t) => {
@@ -329,6 +344,8 @@ test('watermark - `up` ends on a log that went back, until the loss is accepted'
   const after = await startUp(t, home);
   after.kill('SIGTERM');
   assert.equal((await after.ended).code, 0);
+  const doctor = await runCli(home, ['doctor']);
+  assert.match(doctor.stdout, new RegExp(`KV_ledger_contexts .* to ${seq}, accepted 2.* by U`));
 });
 
 test('watermark - `up` ends when its server comes back with less', async (t) => {

@@ -8,7 +8,7 @@ import { runCli, temporaryFolder } from './cli.ts';
 type Check = { name: string; ok: boolean; detail: string; fix: string | null };
 
 const NAMES =
-  'node nats-server setpriv unshare cgroup kvm podman qemu btrfs bubblewrap mycelium disk key bus clock';
+  'node nats-server setpriv unshare cgroup kvm podman qemu btrfs bubblewrap mycelium disk key losses bus clock';
 
 async function examined(
   home: string,

@@ -14,12 +14,13 @@ import { CLOCK_TOLERANCE_MS } from '../../actors/flow/authorise.ts';
 import { openJoinLink } from '../../actors/identity/register.ts';
 import { NONCE_TTL_MS } from '../../actors/ledger/proofs.ts';
 import { readIfThere } from '../../bus/atomic-file.ts';
+import { readLosses } from '../../bus/watermark-losses.ts';
 import { findServerBinary } from '../../bus/server-binary.ts';
 import type { Answer } from '../../schemas/answers.ts';
 import { ensureError, HeroError } from '../../schemas/errors.ts';
 import { Challenge } from '../../schemas/ledger.ts';
 import { EXIT } from './failure.ts';
-import { homeDir, openHome } from './home.ts';
+import { homeDir, homeFile, openHome, readConfig } from './home.ts';
 import { globals, print, printJson, table, withExample } from './output.ts';
 import { findBus } from './session.ts';
 
@@ -30,6 +31,8 @@ type Looking = { name: string; needed: boolean; look: () => Promise<Outcome> | O
 const NODE_MIN = 24;
 const DISK_FREE_MIN_BYTES = 2 ** 30;
 const BUS_ANSWERS_WITHIN_MS = 3000;
+/** The newest ones; all stand in the file. */
+const LOSSES_SHOWN = 3;
 /** A command that cannot say its version this fast is not well. */
 const VERSION_WITHIN_MS = 5000;
 
@@ -89,6 +92,7 @@ function ofMachine(home: string): Looking[] {
     },
     { name: 'disk', needed: true, look: () => disk(home) },
     { name: 'key', needed: true, look: () => key(home) },
+    { name: 'losses', needed: false, look: () => losses(home) },
   ];
 }
 
@@ -168,6 +172,20 @@ async function key(home: string): Promise<Outcome> {
   const detail = `${path} has mode ${mode.toString(8).padStart(4, '0')}`;
   const ok = (mode & 0o077) === 0;
   return { ok, detail: ok ? detail : `${detail}: others may read it`, fix: `chmod 600 ${path}` };
+}
+
+/** What the bus of this home lost and somebody accepted: nothing mends it, but it has to stay known. */
+async function losses(home: string): Promise<Outcome> {
+  const { data } = await readConfig(home);
+  const folder = data ?? homeFile.data(home);
+  const accepted = await readLosses(folder);
+  if (accepted.length === 0) return { ok: true, detail: 'no loss was accepted' };
+  const told = accepted.map(({ stream, from, to, at, by }) => {
+    const range = to === null ? '' : ` ${from ?? '?'} to ${to}`;
+    return `${stream ?? 'unknown streams'}${range}, accepted ${at} by ${by}`;
+  });
+  const more = told.length > LOSSES_SHOWN ? [`${told.length - LOSSES_SHOWN} before them`] : [];
+  return { ok: true, detail: [...told.slice(-LOSSES_SHOWN).toReversed(), ...more].join('; ') };
 }
 
 /** A NATS server speaks first: its greeting is the sign that a bus is there, for whoever has no rights yet. */

@@ -59,7 +59,7 @@ export async function initHome(
   return { home: { dir, identity, config: await readConfig(dir) }, made: { key, config } };
 }
 
-async function readConfig(dir: string): Promise<HomeConfig> {
+export async function readConfig(dir: string): Promise<HomeConfig> {
   const path = homeFile.config(dir);
   const text = await readIfThere(path);
   if (text === undefined) return HomeConfig.parse({});
