@@ -44,6 +44,7 @@ export const NewJob = z.object({
   backoff_ms: z.int().default(0),
   idempotent: z.boolean().default(false),
   after: z.array(JobNumber).default([]),
+  delay_ms: z.int().optional(),
 });
 export type NewJob = z.infer<typeof NewJob>;
 

@@ -42,6 +42,7 @@ export const LOST_ATTEMPTS_MAX = 5;
 export const SWEPT_ATTEMPTS_MAX = 50;
 export const RETRIES_MAX = 100;
 export const BACKOFF_MAX_MS = 5 * 60_000;
+export const DELAY_MAX_MS = 365 * 24 * 3_600_000;
 
 export const JobSpec = z.object({
   v: z.literal(1),
@@ -57,6 +58,8 @@ export const JobSpec = z.object({
   backoff_ms: z.int().min(0).max(BACKOFF_MAX_MS),
   after: z.array(JobNumber).max(10_000),
   idempotent: z.boolean(),
+  /** Not before so long after it was planned. */
+  delay_ms: z.int().min(1).max(DELAY_MAX_MS).optional(),
 });
 export type JobSpec = z.infer<typeof JobSpec>;
 

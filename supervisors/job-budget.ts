@@ -7,11 +7,11 @@
  */
 
 /** Of one script, while the node has few. */
-export const OPEN_JOBS_MAX = 20_000;
+export const OPEN_JOBS_MAX = 12_000;
 /** Of one script in any case. */
-export const OPEN_JOBS_MIN = 500;
+export const OPEN_JOBS_MIN = 250;
 /** Of all scripts of the node, about. */
-const OPEN_JOBS_OF_NODE = 100_000;
+const OPEN_JOBS_OF_NODE = 50_000;
 /** One script takes no more than this part of what is left. */
 const SHARE = 4;
 

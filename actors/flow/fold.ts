@@ -423,7 +423,7 @@ function newJob(spec: NewJob, createdAt: number): JobState {
   return {
     n: spec.n,
     spec,
-    status: spec.after.length > 0 ? 'waiting' : 'unplaced',
+    status: spec.after.length > 0 || spec.delay_ms !== undefined ? 'waiting' : 'unplaced',
     attempt: 1,
     pack: null,
     node: null,

@@ -9,7 +9,7 @@ import { type ErrorRecord, failure, rootCause } from '../../schemas/errors.ts';
 import { jobId, type PackId } from '../../schemas/ids.ts';
 import type { Step } from './derive.ts';
 import type { FlowState, JobState, PackState } from './fold.ts';
-import { nextPlan, nextRetryMs, type Plan, type PlanInput } from './plan.ts';
+import { nextDueMs, nextPlan, type Plan, type PlanInput } from './plan.ts';
 
 export type Next =
   | { do: 'close'; why: 'ended' | 'moved' }
@@ -73,7 +73,10 @@ export function next(input: NextInput): Next {
   if (step.state === 'done' && work.open.size === 0) return endOf(input, step);
   return {
     do: 'wait',
-    dueMs: earliest(nextRetryMs(state, work), step.state === 'until' ? step.dueMs : undefined),
+    dueMs: earliest(
+      nextDueMs(state, work, input.nowMs),
+      step.state === 'until' ? step.dueMs : undefined,
+    ),
   };
 }
 

@@ -79,22 +79,28 @@ export function nextPlan(input: PlanInput): Plan | undefined {
   return { jobs, placed, packs, gone };
 }
 
-/** When the next retry falls due, epoch ms of bus time; undefined when none waits. */
-export function nextRetryMs(state: FlowState, work: Worklist): number | undefined {
-  let next: number | undefined;
+/** When the next retry or delayed job falls due, epoch ms of bus time; undefined when none waits. */
+export function nextDueMs(state: FlowState, work: Worklist, nowMs: number): number | undefined {
+  let next = Number.POSITIVE_INFINITY;
   for (const n of work.loose) {
-    const retryAt = state.jobs[n]?.retryAt;
-    if (typeof retryAt === 'number' && (next === undefined || retryAt < next)) next = retryAt;
+    const job = state.jobs[n];
+    if (job === undefined) continue;
+    if (job.retryAt !== null) next = Math.min(next, job.retryAt);
+    // One that was due and found no node waits for a node, not for its moment.
+    else if (delayedUntilMs(job) > nowMs) next = Math.min(next, delayedUntilMs(job));
   }
-  return next;
+  return next === Number.POSITIVE_INFINITY ? undefined : next;
 }
+
+/** A delay counts from the plan that holds the job, by the stream's clock: the same for whoever takes over. */
+const delayedUntilMs = ({ createdAt, spec }: JobState): number => createdAt + (spec.delay_ms ?? 0);
 
 function admitNewJobs({ state, derived }: PlanInput, plan: Draft, candidates: Candidate[]): void {
   const from = state.jobs.length;
   for (const job of derived.slice(from, from + PLAN_ITEMS_MAX)) {
     // The other half is for where they go.
     if (plan.bytes > PLAN_BYTES_MAX / 2 || job === undefined) return;
-    const { kind, name, retries, backoff_ms, idempotent, after } = job.spec;
+    const { kind, name, retries, backoff_ms, idempotent, after, delay_ms } = job.spec;
     const { n, digest, line } = job;
     add(plan, plan.jobs, {
       n,
@@ -105,8 +111,9 @@ function admitNewJobs({ state, derived }: PlanInput, plan: Draft, candidates: Ca
       ...(retries === 0 ? {} : { retries, backoff_ms }),
       ...(idempotent ? { idempotent } : {}),
       ...(after.length === 0 ? {} : { after }),
+      ...(delay_ms === undefined ? {} : { delay_ms }),
     });
-    if (after.length === 0)
+    if (after.length === 0 && delay_ms === undefined)
       candidates.push({ n, attempt: 1, spec: job.spec, because: null, alone: false });
   }
 }
@@ -123,6 +130,7 @@ function reviewLoose(input: PlanInput, plan: Draft, candidates: Candidate[]): vo
       if (job.retryAt > nowMs) continue;
       candidates.push({ n, attempt: job.attempt + 1, spec, because: 'retry', alone });
     } else if (job.begunAt === null) {
+      if (delayedUntilMs(job) > nowMs) continue;
       const blocked = blockedBy(input, job);
       if (blocked === 'waits') continue;
       if (blocked !== undefined) add(plan, plan.gone, blocked);

@@ -12,7 +12,13 @@ import {
   type SentFile,
 } from '../../schemas/blob.ts';
 import { HeroError } from '../../schemas/errors.ts';
-import { BACKOFF_MAX_MS, type JobKind, type JobSpec, RETRIES_MAX } from '../../schemas/job.ts';
+import {
+  BACKOFF_MAX_MS,
+  DELAY_MAX_MS,
+  type JobKind,
+  type JobSpec,
+  RETRIES_MAX,
+} from '../../schemas/job.ts';
 import { type HostObject, type Value } from '../../rhai/engine.ts';
 import { toJson } from '../../rhai/json.ts';
 import { Char, Float, HostObject as HostObjectClass, RArray, RMap } from '../../rhai/values.ts';
@@ -36,6 +42,7 @@ const COMMON_KEYS = [
   'retries',
   'backoff',
   'after',
+  'delay',
   'idempotent',
 ];
 
@@ -171,7 +178,16 @@ function rest(
       return n;
     }),
     idempotent: flag(entries, 'idempotent') ?? IDEMPOTENT[kind],
+    ...delay(entries),
   };
+}
+
+/** No key where there is none: the digests of older jobs stay what they were. */
+function delay(entries: Entries): { delay_ms?: number } {
+  if (!entries.has('delay')) return {};
+  const ms = durationMs(entries.get('delay'), 'delay');
+  if (ms > DELAY_MAX_MS) throw bad('`delay` must be at most 365 days');
+  return ms === 0 ? {} : { delay_ms: ms };
 }
 
 function selector(entries: Entries): string | null {

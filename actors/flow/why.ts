@@ -187,6 +187,11 @@ function waitingFor(known: Known, job: JobState, depth: number, last: string): F
     const other = state.jobs[n];
     return other === undefined || other.endedSeq === null ? [{ n, other }] : [];
   });
+  const { delay_ms: delayMs } = job.spec;
+  if (open.length === 0 && delayMs !== undefined) {
+    const at = new Date(job.createdAt + delayMs).toISOString();
+    return [{ fact: `its delay: it is not to run before ${at}`, source: last }];
+  }
   if (open.length === 0) {
     return [{ fact: 'all it waits for has ended; it is planned next', source: last }];
   }

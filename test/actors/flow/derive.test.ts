@@ -318,3 +318,14 @@ const bound = (log: PlayedLog): History => ({
   answer: (k) => log.answer(k),
   nowMs: START_MS,
 });
+
+test('derive - a delay stands in the spec, and nowhere where there is none', () => {
+  const script = 'process(#{cmd: "a", delay: "10m"}); process(#{cmd: "a"}); 0';
+  const { derivation } = new PlayedLog([]).run(env(script));
+  assert.deepEqual(
+    derivation.jobs.map(({ spec }) => spec.delay_ms),
+    [600_000, undefined],
+  );
+  assert.ok(!('delay_ms' in (derivation.jobs[1]?.spec ?? {})));
+  assert.match(errorOf('process(#{cmd: "a", delay: "400d"})').message, /at most 365 days/);
+});

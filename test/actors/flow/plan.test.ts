@@ -449,3 +449,36 @@ test('next - a script held at a spawn goes on when it may spawn many, not job by
   assert.equal(may(4), 'wait');
   assert.equal(may(2000), 'advance');
 });
+
+test('plan - a delayed job is planned at once, placed in its time, and waits for nothing afterwards', () => {
+  const world = new World(jobs(1, { delay_ms: 600_000 }));
+  const first = world.plan();
+  assert.deepEqual([first?.jobs.length, first?.packs.length], [1, 0]);
+  assert.equal(world.state.jobs[0]?.status, 'waiting');
+  const waits = { state: 'waiting' as const, mode: 'all' as const, jobs: [0] };
+  assert.deepEqual(world.next(waits), { do: 'wait', dueMs: 610_000 });
+  world.nowMs = 609_999;
+  assert.equal(world.plan(), undefined);
+  world.nowMs = 610_000;
+  world.roster = [];
+  assert.equal(world.plan()?.packs.length, 0);
+  assert.equal(world.state.jobs[0]?.status, 'unplaced');
+  assert.deepEqual(world.next(waits), { do: 'wait', dueMs: null }, 'no moment is left to wait for');
+  world.roster = [node(ME)];
+  const placed = world.plan();
+  assert.equal(placed?.packs.length, 1);
+  assert.deepEqual(contents(placed as Plan).get('p0'), [{ n: 0, attempt: 1 }]);
+});
+
+test('plan - a delay that has passed does not hold up what comes after another job', () => {
+  const world = new World([
+    ...jobs(1),
+    ...jobs(1, { after: [0], delay_ms: 1000 }).map((job) => ({ ...job, n: 1 })),
+  ]);
+  const pack = world.plan()?.packs[0]?.pack ?? '';
+  world.nowMs += 5000;
+  assert.equal(world.plan(), undefined, 'the other one has not ended');
+  world.claim(pack, [{ n: 0, attempt: 1 }]);
+  world.result(pack, 0, 1, 'completed');
+  assert.equal(world.plan()?.packs.length, 1);
+});
