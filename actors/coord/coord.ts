@@ -7,6 +7,7 @@
  *   C3 a changed incarnation or a death of a node is passed to the coords of its flows;
  *   C4 a copy may be lost on its way: flows that stand still are read again now and then, and it is said.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Actor } from 'xstate';
 import type { Bus, Entry, Subscription } from '../../bus/bus.ts';
 import { open } from '../../bus/envelope.ts';
@@ -17,6 +18,7 @@ import { parseStrictBytes } from '../../schemas/json.ts';
 import type { RosterNode } from '../../schemas/node.ts';
 import { Deadlines } from '../deadlines.ts';
 import type { Host } from '../host.ts';
+import { backoffMs } from '../supervise.ts';
 import type { Directory } from '../ledger/directory.ts';
 import { provideCoord } from './coord.effects.ts';
 import type { coordMachine } from './coord.machine.ts';
@@ -45,6 +47,7 @@ const INTAKE_IN_FLIGHT = 256;
 const REVIEW_MS = 10_000;
 /** Flows whose log is read at the same time after a start or a reconnect: everything at once is a storm. */
 const REFRESH_AT_ONCE = 16;
+const REFRESH_RETRY = { firstMs: 500, maxMs: 10_000 };
 /** A flow in which nothing happened for so long is read again now and then: a copy may have been lost. */
 const STILL_MS = 8_000;
 /** How many of them in a review, at least; with many, each one's turn comes within so many reviews. */
@@ -78,6 +81,7 @@ class Coord {
   readonly #deadlines: Deadlines;
   readonly #machine: typeof coordMachine;
   readonly #subscriptions: Subscription[] = [];
+  #stopped = false;
   #rereading = false;
 
   constructor(options: CoordOptions) {
@@ -110,15 +114,20 @@ class Coord {
       roster.onChange((node, what) => this.#rosterChanged(node, what)),
       bus.link.onChange(({ up }) => {
         if (!up) return;
-        this.#refreshAll().then(
-          () => this.#wakeUndecided(),
-          (error: unknown) => this.#alarm('reading open flows', error),
-        );
+        this.#openNow()
+          .then((refs) => this.#refreshAll(refs))
+          .then(
+            () => this.#wakeUndecided(),
+            (error: unknown) => this.#alarm('reading open flows', error),
+          );
       }),
     );
     // In this order: what is decided before they are followed is read then.
     await decisions.caughtUp;
-    await this.#refreshAll();
+    const open = await this.#openNow();
+    for (const ref of open) this.#quotas.opened(ref);
+    // A few at a time, and what is new does not wait for them: there may be many thousand.
+    void this.#refreshAll(open);
     const readTrack = (ref: FlowRef) => this.#read(ref);
     const consumption = await bus.queues.consume(
       { queue: 'deploy' },
@@ -131,6 +140,7 @@ class Coord {
     }, REVIEW_MS);
     return {
       stop: async () => {
+        this.#stopped = true;
         clearInterval(review);
         await consumption.stop();
         for (const subscription of this.#subscriptions) subscription.stop();
@@ -144,17 +154,30 @@ class Coord {
     this.#options.alarm(`${what}: ${ensureError(error).message}`);
   }
 
-  /** Another path to the same end: whatever was missed live is read from the log. */
-  async #refreshAll(): Promise<void> {
+  async #openNow(): Promise<FlowRef[]> {
     const refs = new Map<string, FlowRef>();
     for (const ref of await this.#openFlows.list()) refs.set(ref.flow, ref);
     for (const { ref } of this.#flows.values()) refs.set(ref.flow, ref);
-    const waiting = [...refs.values()];
-    const workers = Array.from({ length: REFRESH_AT_ONCE }, async () => {
-      for (let ref = waiting.pop(); ref !== undefined; ref = waiting.pop())
-        await this.#refresh(ref);
-    });
-    await Promise.all(workers);
+    return [...refs.values()];
+  }
+
+  /** Another path to the same end: whatever was missed live is read from the log, each until it could be. */
+  async #refreshAll(refs: readonly FlowRef[]): Promise<void> {
+    let waiting = [...refs];
+    for (let round = 0; waiting.length > 0 && !this.#stopped; round++) {
+      if (round > 0) await delay(backoffMs(round - 1, REFRESH_RETRY));
+      const failed: FlowRef[] = [];
+      const workers = Array.from({ length: REFRESH_AT_ONCE }, async () => {
+        for (let ref = waiting.pop(); ref !== undefined && !this.#stopped; ref = waiting.pop()) {
+          await this.#refresh(ref).catch((error: unknown) => {
+            if (failed.length === 0) this.#alarm('reading open flows, tried again', error);
+            failed.push(ref as FlowRef);
+          });
+        }
+      });
+      await Promise.all(workers);
+      waiting = failed;
+    }
   }
 
   #refreshSoon(ref: FlowRef): void {
