@@ -3,6 +3,7 @@
  *
  * What runs is a copy of the built product, so that a build made meanwhile changes nothing that is measured.
  */
+import { once } from 'node:events';
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -41,13 +42,20 @@ type End = { status: string; error: { code: string; message: string } | null };
 
 export class Herobus {
   readonly #child: Child;
+  readonly #begin: () => Promise<Herobus>;
   readonly #identity: Identity;
   readonly #bus: NatsBus;
   readonly #waiting = new Map<string, (end: End) => void>();
   readonly #seen = { jobs: 0, timers: 0 };
 
-  private constructor(child: Child, identity: Identity, bus: NatsBus) {
+  private constructor(
+    child: Child,
+    identity: Identity,
+    bus: NatsBus,
+    begin: () => Promise<Herobus>,
+  ) {
     this.#child = child;
+    this.#begin = begin;
     this.#identity = identity;
     this.#bus = bus;
     bus.subscribe(
@@ -76,30 +84,33 @@ export class Herobus {
     const data = await workspace.subfolder(`${options.name}-data`);
     const { file } = await findServerBinary();
     const { nodeOptions = [] } = options;
-    const child = workspace.spawn(
-      options.name,
-      process.execPath,
-      [
-        program,
-        '--home',
-        home,
-        '--json',
-        'up',
-        '--name=bench',
-        `--data=${data}`,
-        `--durability=${options.durability}`,
-        ...(options.runners === undefined ? [] : [`--runners=${options.runners}`]),
-      ],
-      {
-        pipeStdout: true,
-        env: { HEROBUS_NATS_SERVER: file, NODE_OPTIONS: nodeOptions.join(' '), ...options.env },
-      },
-    );
-    const server = await child.until(readyServer(child), READY_WITHIN_MS);
-    const { identity } = await loadOrMakeKey(home);
-    const bus = await openClient(server, join(data, 'join.creds'), identity);
-    workspace.atEnd(() => bus.close());
-    return new Herobus(child, identity, bus);
+    const begin = async (): Promise<Herobus> => {
+      const child = workspace.spawn(
+        options.name,
+        process.execPath,
+        [
+          program,
+          '--home',
+          home,
+          '--json',
+          'up',
+          '--name=bench',
+          `--data=${data}`,
+          `--durability=${options.durability}`,
+          ...(options.runners === undefined ? [] : [`--runners=${options.runners}`]),
+        ],
+        {
+          pipeStdout: true,
+          env: { HEROBUS_NATS_SERVER: file, NODE_OPTIONS: nodeOptions.join(' '), ...options.env },
+        },
+      );
+      const server = await child.until(readyServer(child), READY_WITHIN_MS);
+      const { identity } = await loadOrMakeKey(home);
+      const bus = await openClient(server, join(data, 'join.creds'), identity);
+      workspace.atEnd(() => bus.close());
+      return new Herobus(child, identity, bus, begin);
+    };
+    return begin();
   }
 
   /** Jobs in the plans seen so far, and timers. */
@@ -118,6 +129,14 @@ export class Herobus {
 
   stop(): Promise<void> {
     return this.#child.stop();
+  }
+
+  /** Kills it, and starts it again on what it left. */
+  async again(): Promise<Herobus> {
+    const gone = once(this.#child.process, 'exit');
+    this.#child.process.kill('SIGKILL');
+    await gone;
+    return this.#begin();
   }
 
   seal(script: string, grants: string[] = ['noop']): Sealed {

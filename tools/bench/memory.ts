@@ -1,18 +1,22 @@
 /**
  * `npm run bench -- memory`: what `up` and its nats-server hold while nothing can move.
  *
- * All slots of the node are taken; then scripts queue jobs that nobody takes, and flows sleep. Nothing
- * queued or asleep may cost the memory of what runs: the budget is 400 MB for `up`, 1.5 GB for the server.
- * Then everything is killed and comes back at once, and a new deployment has to get through.
+ * All slots are taken; then scripts queue jobs that nobody takes, as far as they are let
+ * (supervisors/job-budget.ts), and flows sleep. Nothing queued or asleep may cost the memory of what runs:
+ * the budget is 400 MB for `up`, 1.5 GB for the server. Then one script runs many jobs through. At last
+ * everything is killed and comes back at once, and a new deployment has to get through.
  */
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { Herobus } from './herobus.ts';
 import { inWindow, processTree } from './measure.ts';
+import { manyJobs } from './scripts.ts';
 import { Workspace } from './workspace.ts';
 
 const SLOTS = 64;
 const LOOK_MS = 500;
+/** Nothing planned for so long: the scripts wait. */
+const STILL_MS = 8_000;
 const QUEUED_WITHIN_MS = 1_800_000;
 const PUBLISHED_AT_ONCE = 64;
 
@@ -53,7 +57,7 @@ async function measure(
   const options = {
     name: 'herobus',
     durability: 'fsync' as const,
-    runners: `process=${SLOTS},sal=4`,
+    runners: `process=${SLOTS},sal=64`,
   };
   const node = await Herobus.start(workspace, options);
   const figures: Figures = { scripts, jobs: scripts * jobs, flows };
@@ -64,17 +68,10 @@ async function measure(
   };
   note('idle');
   await node.publish(node.seal(block, ['process']));
-  await planned(node, SLOTS);
-  const before = performance.now();
   for (let i = 0; i < scripts; i++) {
-    const begun = performance.now();
     await node.publish(node.seal(queued(jobs, i), ['process']));
-    await planned(node, SLOTS + (i + 1) * jobs);
-    figures['last script s'] = seconds(begun);
-    console.error(`script ${i + 1}: ${jobs} jobs planned in ${seconds(begun)} s`);
-    note(`script ${i + 1}`);
   }
-  figures['queued s'] = seconds(before);
+  figures['planned'] = await planned(node, SLOTS + scripts * jobs);
   note('queued');
   const sleeping = performance.now();
   const range = Array.from({ length: flows }, (_, i) => i);
@@ -85,15 +82,30 @@ async function measure(
   const fresh = performance.now();
   await node.run(node.seal('join(sal("noop.run", #{}))'));
   figures['new deployment s'] = seconds(fresh);
-  await new Promise((resolve) => setTimeout(resolve, 45_000));
-  note('settled');
+  const through = performance.now();
+  await node.run(node.seal(manyJobs(jobs)));
+  figures['one script run s'] = seconds(through);
+  note('one script run');
+  const back = performance.now();
+  const again = await node.again();
+  figures['back s'] = seconds(back);
+  await again.run(again.seal('join(sal("noop.run", #{}))'));
+  figures['back to first deployment s'] = seconds(back);
+  Object.assign(figures, { 'back up MB': memory(again.pids).up });
   return figures;
 }
 
 const seconds = (sinceMs: number): number => Math.round(performance.now() - sinceMs) / 1000;
 
-async function planned(node: Herobus, jobs: number): Promise<void> {
-  await until(`${jobs} jobs planned`, () => node.jobsPlanned() >= jobs);
+/** Resolves with the jobs planned, once all are or the scripts wait. */
+async function planned(node: Herobus, jobs: number): Promise<number> {
+  let last = { count: -1, atMs: 0 };
+  await until(`${jobs} jobs planned`, () => {
+    const count = node.jobsPlanned();
+    if (count !== last.count) last = { count, atMs: performance.now() };
+    return count >= jobs || performance.now() - last.atMs > STILL_MS;
+  });
+  return last.count;
 }
 
 async function until(what: string, holds: () => boolean): Promise<void> {
