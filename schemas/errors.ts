@@ -188,8 +188,9 @@ export const ERROR_CODES = {
   },
   log_regressed: {
     kind: 'terminal',
-    means: 'the bus holds less than it did before: it was restored from a backup, or lost data',
-    fix: 'Nothing is decided until somebody has looked: see the message.',
+    means:
+      'a stream ends before what was stored, or holds something else there: damaged, or from a backup',
+    fix: 'Put a copy of the store in place that holds the sequences named, or accept the loss: `herobus up --accept-loss`. Until then nothing is decided.',
   },
   usage: {
     kind: 'terminal',
