@@ -298,7 +298,7 @@ const NEVER_SEEN: Known = { mark: undefined, state: undefined };
 function regressed(dataDir: string, what: string, cause?: unknown): HeroError {
   const store = join(dataDir, 'nats', 'jetstream');
   return new HeroError('log_regressed', what, {
-    fix: `Put a copy of ${store} in place that holds these sequences, or go on without what is lost: \`herobus up --accept-loss\`.`,
+    fix: `Put a copy of ${store} in place that holds these sequences, or go on without what is lost: \`herobus up --accept-loss\`, and start the other nodes again.`,
     ...(cause === undefined ? {} : { cause }),
   });
 }
