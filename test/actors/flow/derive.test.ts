@@ -258,6 +258,23 @@ test('derive - mistakes name the key, what is wrong and what would do', () => {
   for (const [script, said] of cases) assert.match(errorOf(script).message, said, script);
 });
 
+test('derive - nothing is run when a script names what is not there, or would evaluate text', () => {
+  const cases: [script: string, said: RegExp][] = [
+    ['log("begins");\nlet x = 1;\nx + nope', /Undefined variable: nope \(line 3, position 5\)/],
+    ['log("begins");\nif false { nope }', /Undefined variable: nope \(line 2, position 12\)/],
+    ['log("begins"); eval("1 + 1")', /reserved keyword 'eval' is disabled \(line 1, position 16\)/],
+    ['log("begins"); let eval = 1;', /'eval' is (disabled|a reserved)/],
+  ];
+  for (const [script, said] of cases) {
+    const { step, derivation } = new PlayedLog([]).run(env(script));
+    assert.ok(step.state === 'failed', script);
+    assert.match(step.error.message, said, script);
+    assert.match(step.error.message, /\nhint: /, script);
+    assert.equal(step.error.code, 'script_syntax', script);
+    assert.deepEqual(derivation.takeNotes(), [], script);
+  }
+});
+
 test('derive - arguments and constants of the flow', () => {
   const given = { args: '{"n":9223372036854775807,"x":1.0}' };
   const { step } = new PlayedLog([]).run(
