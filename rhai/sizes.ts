@@ -53,8 +53,13 @@ const UNITS_PER_STEP = 16;
 /** Steps of measuring that one operation of the script pays for, and what a script begins with. */
 const STEPS_PER_OPERATION = 16;
 const STEPS_FIRST = 65_536;
-/** What can be saved up: enough for the largest value a limit allows. */
+/** What can be saved up: enough for the largest value a limit allows; what takes more is beyond any limit. */
 const STEPS_MAX = 16_777_216;
+const BEYOND: Sizes = {
+  items: Number.POSITIVE_INFINITY,
+  entries: Number.POSITIVE_INFINITY,
+  text: Number.POSITIVE_INFINITY,
+};
 
 export class Measure {
   private steps = STEPS_FIRST;
@@ -69,6 +74,10 @@ export class Measure {
     this.operations = operations;
     if (this.steps < this.wanted) return undefined;
     const sizes = dataSizes(value, this.steps);
+    if (sizes === undefined && this.steps >= STEPS_MAX) {
+      this.steps = 0;
+      return BEYOND;
+    }
     if (sizes === undefined) {
       this.wanted = Math.min(STEPS_MAX, Math.max(1, this.steps * 2));
       return undefined;

@@ -11,11 +11,12 @@ const alarm = (message: string) => void alarms.push(message);
 try {
   const trust = await makeTrust(await openKeys(dataDir));
   const server = await startServer({ dataDir, trust, durability: 'fsync', alarm });
-  process.stdout.write(`${JSON.stringify({ url: server.url, pid: server.pid(), alarms })}\n`);
   process.on('SIGTERM', () => {
     void server.stop().then(() => process.exit(0));
   });
   setInterval(() => undefined, 60_000);
+  // Last: whoever reads it may send a signal at once.
+  process.stdout.write(`${JSON.stringify({ url: server.url, pid: server.pid(), alarms })}\n`);
 } catch (error) {
   const { message, fix } = error as { message: string; fix?: string };
   process.stdout.write(`${JSON.stringify({ error: message, fix })}\n`);

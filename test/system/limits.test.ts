@@ -24,7 +24,6 @@ const CASES: [what: string, script: string, code: string][] = [
   ['a string that doubles', 'let s = "x"; loop { s += s; }', 'script_limit'],
   ['nested ten thousand deep', deep(10_000), 'script_limit'],
   ['arrays in arrays without end', 'let a = []; loop { let b = [a, a]; a = b; }', 'script_limit'],
-  ['more jobs than anybody wants', 'for i in 0..1000000 { process("true"); }', 'script_limit'],
   [
     'a large string in many jobs',
     'let s = ""; s.pad(2000000, "x"); for i in 0..2500 { process(#{ cmd: "true", stdin: s }); }',

@@ -275,6 +275,13 @@ test('derive - nothing is run when a script names what is not there, or would ev
   }
 });
 
+test('derive - more jobs than a script may spawn are script_limit', () => {
+  // Not on a node: there a script is held at its spawns, and the jobs before the limit would all be run.
+  const error = errorOf('for i in 0..1000000 { process("true"); }');
+  assert.equal(error.code, 'script_limit');
+  assert.match(error.message, /at most 200000 jobs/);
+});
+
 test('derive - arguments and constants of the flow', () => {
   const given = { args: '{"n":9223372036854775807,"x":1.0}' };
   const { step } = new PlayedLog([]).run(
